@@ -277,7 +277,7 @@ async def test_read_stops_at_its_next_chunk_when_its_caller_has_gone() -> None:
         await kv_topic(link)
         keys = [f"{i}".encode() for i in range(10 * CHUNK_KEYS)]
         reading = PointRead(fold, 1, keys)
-        fold.at_read = reading.give_up
+        fold.at_read = reading.cancel
         reading.run()
         assert fold.read_counts == [CHUNK_KEYS]
         fold.read_counts.clear()

@@ -212,11 +212,11 @@ async def test_topics_added_and_removed_again_leave_nothing_behind() -> None:
         topic = link._table.get("log")
         for number in range(1_000):
             await follow.add(number % 3, "log", after_seq=number % 2)
-        assert len(follow._behind) + len(follow._tellable) == 3
+        assert len(follow._behind) + len(follow._unreported) == 3
         for number in range(3):
             await follow.remove(number)
         assert not follow._behind
-        assert not follow._tellable
+        assert not follow._unreported
         assert not topic._listeners
 
 

@@ -125,7 +125,7 @@ def test_parts_are_joined_up_to_the_bounds(
         if done:
             break
         assert len(cutter.splits) == limit
-        first = cutter.at + 1
+        first = cutter.last_row + 1
     kept = [
         (end - rows_ + 1, end, rows_, size)
         for end, (rows_, size, skipped) in zip(ends, parts, strict=True)

@@ -25,7 +25,7 @@ class Streams:
         """One call."""
         end = self.ends[number] = asyncio.Event()
         try:
-            async with self.turns.place():
+            async with self.turns.stream():
                 self.served.append(number)
                 await end.wait()
         except TooManyScans as error:

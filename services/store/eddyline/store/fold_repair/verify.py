@@ -104,7 +104,7 @@ class VerifyFold:
                 raise ScanExpired(f"topic {topic.name} has got another base meanwhile: check it again") from error
             if _is_left(topic, error):
                 raise ScanExpired(f"the log of topic {topic.name} was sealed meanwhile: check it again") from error
-            with self._entries.watched():
+            with self._entries.counting_damage():
                 raise
         except (FoldFailed, FoldStalled, OSError) as error:
             raise DiskFloor(f"a second fold cannot be made: {error}", retryAfterMs=RETRY_AFTER_MS) from error

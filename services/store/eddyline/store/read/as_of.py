@@ -1,14 +1,14 @@
-"""One key as it was at a seq or a time: from the fold, the log, and the fold's base.
+"""Point-in-time reads: the value of one key at a seq or a time, from the fold, the log and the fold's base.
 
     the fold's entry       written at or below the point: nothing has changed it since
     the log above floors   the key's last revision at or below the point
-    base and log           a base at or below the point, and what was appended after it, which stays on disk until a later
-                           base covers it, whatever the floors say (none yet = an empty one at 0)
+    base and log           a base at or below the point, and the records appended after it, which stay on disk until a later
+                           base covers them, whatever the floors are (no base yet = an empty one at 0)
 
-A revision that was deleted is not shown, from whichever of them: single ones are in the topic's deleted seqs, the base's
-among them; below the floor of a delete only what the fold still has is. Where none of them knows, the history is gone,
-and the error names the earliest point from which on this key is answered.
-I1: an answer is what the fold showed at that point. I2: a point is settled: no append comes at or below it any more.
+Deleted revisions are never returned: the topic's deleted seqs name single ones, those of the base included; below the floor
+of a delete only the fold's own entries are valid. If no source has the revision, the history is gone, and the error names
+the earliest point at which this key can be read.
+I1: an answer equals the fold's entry at that point. I2: a point is final: no later append gets a seq at or below it.
 Threading: event loop; files are read on the reader threads.
 """
 
@@ -41,32 +41,32 @@ if TYPE_CHECKING:
     from eddyline.store.storage.segment.footer import BatchEntry, Footer, SegmentSummary
 
 
-class _Point(NamedTuple):
-    """A seq to answer for. Not `exact`: the true one may lie below it, where the log is gone."""
+class _AsOfPoint(NamedTuple):
+    """The seq to read at. Not `exact`: the true one may lie below it, where the log is gone."""
 
     seq: int
     exact: bool = True
 
 
 class AsOf:
-    """Reads keys as they were, in any topic of a shard."""
+    """Point-in-time reads of any topic of a shard."""
 
     def __init__(
-        self, *, log: StoredLog, entries: FoldReader, bases: BaseLookup, retention: Retention, clock: Clock
+        self, *, log: StoredLog, fold_reader: FoldReader, bases: BaseLookup, retention: Retention, clock: Clock
     ) -> None:
         self._log = log
-        self._entries = entries
+        self._fold_reader = fold_reader
         self._bases = bases
         self._retention = retention
         self._clock = clock
 
     async def at_seq(self, topic: Topic, key: bytes, seq: int) -> EntryPage:
-        """The key as it was after the record of `seq`.
+        """Read the key as of the record of `seq`, which is included.
 
         Raises:
             NotKv, CursorAhead, HistoryGone, TopicNotFound (deleted meanwhile), FoldLost, DataCorrupt.
         """
-        page = await self._entries.get(topic, [key])
+        page = await self._fold_reader.get(topic, [key])
         if seq > topic.head_seq:
             raise CursorAhead(
                 f"the head of topic {topic.name} is {topic.head_seq}, below seq {seq}",
@@ -75,14 +75,14 @@ class AsOf:
                 atSeq=seq,
             )
         await self._retention.enforce(topic)
-        return await self._answer(topic, key, page, _Point(seq))
+        return await self._answer(topic, key, page, _AsOfPoint(seq))
 
     async def at_time(self, topic: Topic, key: bytes, time_ms: int) -> EntryPage:
-        """The key as it was after the last record committed at or before `time_ms`, since the Unix epoch.
+        """Read the key as of the last record committed at or before `time_ms`, milliseconds since the Unix epoch.
 
         Raises:
-            as `at_seq`; TimeNotReached: an append may still be committed at that time. FoldBehind: what was committed until
-                then is not applied yet, after 30 s.
+            as `at_seq`; TimeNotReached: an append may still be committed at that time. FoldBehind: records committed by then
+                are not applied yet, after 30 s.
         """
         now_ms = self._clock.now_ms()
         if time_ms >= max(now_ms, topic.last_ts_ms):
@@ -99,7 +99,7 @@ class AsOf:
                 topic=topic.name,
                 foldSeq=topic.head_seq,
             )
-        page = await self._entries.get(topic, [key])
+        page = await self._fold_reader.get(topic, [key])
         await self._retention.enforce(topic)
         point = await self._point_of(topic, time_ms)
         entry = page.entries[0]
@@ -107,7 +107,7 @@ class AsOf:
             raise self._gone(topic, await self._earliest(topic, key, entry, point.seq - 1))
         return await self._answer(topic, key, page, point)
 
-    async def _answer(self, topic: Topic, key: bytes, page: EntryPage, point: _Point) -> EntryPage:
+    async def _answer(self, topic: Topic, key: bytes, page: EntryPage, point: _AsOfPoint) -> EntryPage:
         entry, seq = page.entries[0], point.seq
         if seq < page.state.fold_seq and (entry is None or entry.seq > seq):
             newer, entry = entry, await self._last_revision(topic, key, seq)
@@ -117,7 +117,7 @@ class AsOf:
         return EntryPage(replace(page.state, fold_seq=seq), (live,))
 
     async def _below_floors(self, topic: Topic, key: bytes, seq: int, newer: Record | None) -> Record | None:
-        """The key's last revision at or below `seq`, of which the log above the floors has none.
+        """Return the key's last revision at or below `seq`; the log above the floors has none.
 
         Raises:
             HistoryGone.
@@ -137,7 +137,8 @@ class AsOf:
             return entry
 
     async def _last_revision(self, topic: Topic, key: bytes, seq: int, floors: Floors | None = None) -> Record | None:
-        """The key's last revision at or below `seq` and above floors; None = the topic's, which may move meanwhile."""
+        """Return the key's last revision at or below `seq` and above `floors` (None = the topic's, which may move
+        meanwhile)."""
         may_hold = may_hold_of(key)
         while (
             seq > (floors or topic.floors).trim
@@ -145,14 +146,14 @@ class AsOf:
         ):
             if piece.batch is not None:
                 batch = visible(piece.batch, floors or topic.floors, topic.deleted_seqs)
-                found = revisions_of(batch.slice(0, batch.index_after(seq)), key)
-                if found.count:
-                    return found.slice(found.count - 1, found.count).to_rows()[0]
+                revisions = revisions_of(batch.slice(0, batch.index_after(seq)), key)
+                if revisions.count:
+                    return revisions.slice(revisions.count - 1, revisions.count).to_rows()[0]
             seq = piece.first_seq - 1
         return None
 
     async def _earliest(self, topic: Topic, key: bytes, newer: Record | None, after_seq: int) -> int:
-        """The earliest point above `after_seq` that is answered: where a base begins, or the key was written next."""
+        """Return the earliest readable point above `after_seq`: a base's seq, or the key's next revision."""
         base = topic.base
         base_seq = base.seq if base is not None else 0
         points = [topic.head_seq] if newer is None else [newer.seq]
@@ -172,8 +173,8 @@ class AsOf:
             cursor = piece.last_seq
         return min(points)
 
-    async def _point_of(self, topic: Topic, time_ms: int) -> _Point:
-        """The seq of the last record committed at or before a time that is settled."""
+    async def _point_of(self, topic: Topic, time_ms: int) -> _AsOfPoint:
+        """Return the seq of the last record committed at or previous a time that no later commit can have."""
 
         def wanted(part: SegmentSummary | BatchEntry) -> bool:
             return part.last_ts_ms > time_ms
@@ -194,10 +195,10 @@ class AsOf:
                     break
             cursor = piece.last_seq
         if not lowest:
-            return _Point(seq)
-        before = await self._log.through(topic, seq)
-        rows = before.batch if before is not None else None
-        return _Point(seq, exact=rows is not None and rows.index_after(seq) > rows.index_after(lowest))
+            return _AsOfPoint(seq)
+        previous = await self._log.through(topic, seq)
+        rows = previous.batch if previous is not None else None
+        return _AsOfPoint(seq, exact=rows is not None and rows.index_after(seq) > rows.index_after(lowest))
 
     def _gone(self, topic: Topic, earliest_seq: int) -> HistoryGone:
         return HistoryGone(
@@ -208,10 +209,10 @@ class AsOf:
 
 
 def may_hold_of(key: bytes) -> Callable[[Footer], bool]:
-    """Whether a segment may hold a revision of the key."""
+    """Return a footer check: may the segment hold a revision of the key?"""
     return lambda footer: footer.may_hold_key(key)
 
 
 def _may_show(topic: Topic, revision: Record) -> bool:
-    """A value below the floor of a delete was deleted, whatever still holds it; that a key was gone is no secret."""
+    """Values below the floor of a delete are deleted, whichever file still has them; a delete marker may be returned."""
     return revision.op != Op.PUT or revision.seq > topic.floors.delete

@@ -1,10 +1,9 @@
-"""The seq for a point in time: the first live record committed at or after it, or made by its origin then.
+"""Seq lookup by time: the first live record committed at or after a time, or with a source time at or after it.
 
-Commit times never go back along a log: whole segments, record batches and frames are passed over by their numbers, and rows
-are looked at in one piece, or some where all that a piece has since its time was deleted. Source times may lie in any order:
-what is passed over is what has none so late.
-Floors and deletes are those at the moment each piece is looked at. Threading: event loop; files are read on the reader
-threads.
+Commit times never decrease along a log: segments, record batches and frames are skipped by their time bounds, and the rows
+of one piece are read, or of some where all late rows of a piece were deleted. Source times may come in any order: only parts
+whose latest source time is too early are skipped.
+Floors and deletes are those at the moment each piece is read. Threading: event loop; files are read on the reader threads.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class FindSeq:
-    """Looks up times in any topic of a shard."""
+    """Time lookups in any topic of a shard."""
 
     def __init__(self, *, log: StoredLog, retention: Retention) -> None:
         self._log = log
         self._retention = retention
 
     async def by_commit_time(self, topic: Topic, time_ms: int) -> SeqFound:
-        """The first live record committed at or after `time_ms`, in milliseconds since the Unix epoch.
+        """Find the first live record committed at or after `time_ms`, in milliseconds since the Unix epoch.
 
         Raises:
             DataCorrupt, and as `Retention.enforce`.
@@ -53,7 +52,7 @@ class FindSeq:
         return await self._first(topic, wanted, hits, frames_after_ms=time_ms)
 
     async def by_source_time(self, topic: Topic, time_ns: int) -> SeqFound:
-        """The live record of the lowest seq whose source time is at or after `time_ns`, in nanoseconds since the Unix epoch.
+        """Find the live record of the lowest seq with a source time at or after `time_ns`, nanoseconds since the Unix epoch.
 
         Raises:
             as `by_commit_time`.
@@ -91,14 +90,14 @@ class FindSeq:
             if piece.batch is None:
                 continue
             batch = visible(piece.batch, topic.floors, topic.deleted_seqs)
-            found = np.flatnonzero(hits(batch) & (batch.ops_array() != Op.GAP))
-            if len(found):
-                seq = batch.seq_at(int(found[0]))
+            matches = np.flatnonzero(hits(batch) & (batch.ops_array() != Op.GAP))
+            if len(matches):
+                seq = batch.seq_at(int(matches[0]))
                 return SeqFound(seq, True, topic.head_seq, topic.earliest_seq, topic.id)
 
 
 def commit_times(batch: Batch) -> NDArray[np.int64]:
-    """Commit time of each row."""
+    """Return each row's commit time, in milliseconds since the Unix epoch."""
     if batch.ts_ms_each is None:
         return np.full(batch.count, batch.ts_ms, dtype=np.int64)
     return np.frombuffer(batch.ts_ms_each, dtype="<i8")

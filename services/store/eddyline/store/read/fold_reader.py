@@ -1,7 +1,7 @@
-"""Reading folds: points, batches and ranges, each at one moment whose seq is told.
+"""Fold reads: keys and ranges, each a consistent snapshot whose seq the answer carries.
 
 A batch of keys is read on the fold's own thread, between two writes; a range is a view made there and paged through on the
-reader threads. What an answer shows is visible to log reads too when it is given.
+reader threads. Log reads see every record of an answer by the time it is returned.
 Threading: event loop; RocksDB calls off it.
 """
 
@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 WAIT_S_MAX: Final = 30.0
 NOT_REPORTED: Final = "UNSPECIFIED"
-"""The contract's name of a source's status that was not reported since the store started."""
+"""The contract's name for the status of a source that has not reported since the store started."""
 PAGE_ENTRIES: Final = 1024
 PAGE_BYTES: Final = 256 << 10
 """A page: 0.4 ms of RocksDB iteration, which holds the GIL, from warm tables, and a few ms from cold ones."""
 SCAN_S_MAX: Final = 300.0
-"""A view pins the files it reads: after this time a slow reader starts again behind its last key."""
+"""A view pins the files it reads: after this time a slow reader must start a new scan after its last key."""
 
 
 class FoldReader:
@@ -59,10 +59,10 @@ class FoldReader:
         self._sources = sources
         self._started_s = clock.monotonic_s()
         self.corrupt_count = 0
-        """Reads that met a damaged block."""
+        """Reads that hit a damaged block."""
 
     async def get(self, topic: Topic, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
-        """Live entries of `keys` at one point, in their order; None where a key is not live.
+        """Read the live entries of `keys` in one snapshot, in the order of `keys`; None where a key is not live.
 
         Raises:
             NotKv, InvalidArgument (no key, too many, one too long, or more than one message of entries), TopicNotFound
@@ -71,12 +71,12 @@ class FoldReader:
         check_keys(keys)
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
-        reading = PointRead(self._fold, topic.id, keys)
+        point_read = PointRead(self._fold, topic.id, keys)
         try:
-            with self.watched():
-                entries, fold_seq = await self._fold_worker.submit(reading.run)
+            with self.counting_damage():
+                entries, fold_seq = await self._fold_worker.submit(point_read.run)
         finally:
-            reading.give_up()
+            point_read.cancel()
         await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
         _check_there(topic, fold_seq, head_seq)
         return EntryPage(self.state(topic, fold_seq), entries)
@@ -84,7 +84,7 @@ class FoldReader:
     async def scan(
         self, topic: Topic, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
     ) -> AsyncGenerator[RangePage, None]:
-        """Live entries under a prefix and above `after_key`, in byte order, all at one point; at least one page.
+        """Read live entries under a prefix and above `after_key`, in byte order, in one snapshot; at least one page.
 
         Raises:
             NotKv, TopicNotFound (deleted meanwhile), FoldBehind, TooManyScans, ScanExpired (after 300 s), FoldLost,
@@ -93,9 +93,9 @@ class FoldReader:
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
 
-        opening = PendingView(self._fold, topic.id)
+        pending_view = PendingView(self._fold, topic.id)
         try:
-            view, fold_seq = await self._fold_worker.submit(partial(opening.run, key_prefix, after_key))
+            view, fold_seq = await self._fold_worker.submit(partial(pending_view.run, key_prefix, after_key))
             await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
             _check_there(topic, fold_seq, head_seq)
             deadline_s = self._clock.monotonic_s() + SCAN_S_MAX
@@ -108,7 +108,7 @@ class FoldReader:
                         scanMsMax=round(SCAN_S_MAX * 1000),
                     )
                 page = partial(view.next_batch, min(PAGE_ENTRIES, remaining), PAGE_BYTES)
-                with self.watched():
+                with self.counting_damage():
                     batch = await self._reader_worker.submit(page)
                 remaining -= batch.count
                 if batch.count or first:
@@ -117,11 +117,11 @@ class FoldReader:
                 if not batch.count or remaining <= 0:
                     return
         finally:
-            opening.close()
+            pending_view.close()
 
     def state(self, topic: Topic, fold_seq: int) -> FoldState:
-        """Where the fold and its source stand. A source that has not reported since the store started has been silent at
-        least since then: a fold of before must not look fresh."""
+        """Return the fold's applied seq and its source's state. A source that has not reported since the store started
+        counts as silent since the start: an old fold must not look fresh."""
         source_state, staleness_ms = self._sources.staleness(topic.source)
         if topic.source and not source_state:
             source_state = NOT_REPORTED
@@ -129,8 +129,8 @@ class FoldReader:
         return FoldState(fold_seq, topic.id, source_state, staleness_ms)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Count damage met; the next start of the store mends it (`fold_opening.py`)."""
+    def counting_damage(self) -> Iterator[None]:
+        """Count and log damaged blocks; the next start of the store replaces a damaged fold (`open_fold.py`)."""
         try:
             yield
         except DataCorrupt as error:
@@ -153,15 +153,15 @@ class FoldReader:
         )
 
 
-class _Opened(NamedTuple):
+class _OpenView(NamedTuple):
     view: FoldView
     fold_seq: int
 
 
 class PendingView:
-    """A view on its way from the fold's thread to a reader who may be cancelled meanwhile: nobody else would close it then.
+    """A view being opened on the fold's thread for a scan that may be cancelled meanwhile; it is closed in every case.
 
-    Whoever comes second, the job or the scan's end, sees what the other has left; closing twice does no harm.
+    The job and the end of the scan may come in either order: the second one closes the view. Closing twice is harmless.
     """
 
     def __init__(self, fold: Fold, topic_id: int) -> None:
@@ -170,21 +170,21 @@ class PendingView:
         self._view: FoldView | None = None
         self._ended = False
 
-    def run(self, key_prefix: bytes, after_key: bytes) -> _Opened:
-        """Open the view, on the fold's thread."""
+    def run(self, key_prefix: bytes, after_key: bytes) -> _OpenView:
+        """Open the view; runs on the fold's thread."""
         view = self._view = self._fold.view(self._topic_id, key_prefix=key_prefix, after_key=after_key)
         if self._ended:
             view.close()
-        return _Opened(view, self._fold.applied(self._topic_id))
+        return _OpenView(view, self._fold.applied(self._topic_id))
 
     def close(self) -> None:
-        """The scan has ended."""
+        """End the scan: close the view now, or as soon as it is open."""
         self._ended = True
         if self._view is not None:
             self._view.close()
 
 
 def _check_there(topic: Topic, fold_seq: int, head_seq: int) -> None:
-    """Raises TopicNotFound where the fold was read after the topic's deletion had emptied it: it is below the head then."""
+    """Raise TopicNotFound if the fold was read after the topic's deletion had emptied it: it is below the head then."""
     if topic.deleted or fold_seq < head_seq:
         raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

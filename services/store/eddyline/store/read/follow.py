@@ -1,13 +1,13 @@
-"""Following topics: one stream, many topics, each read by its cursor as credit allows.
+"""FollowTopics in the store: one stream follows many topics, each by its own cursor, as far as credit allows.
 
-A follower holds no queue of records, only a cursor a topic: whatever it has not taken is in the log. Topics at the head
-come first; those that catch up take turns, at most 1 MiB each.
+A stream queues no records, only one cursor a topic: records not yet sent stay in the log. Topics at the head are served
+first; topics that are catching up take turns of at most 1 MiB.
 
 I1: events of one topic are ordered. I2: records are sent only while credit is above 0; an item takes its size, so credit may
-go below 0 by one item. What has no records needs no credit. I3: a topic that cannot be followed ends alone. I4: what waits
-to be taken is bounded: answers to `add` by `ANSWERS_MAX`, everything else by the topics followed. I5: what was read before
-records were deleted comes before the change that tells of it.
-Threading: event loop only; one task iterates, steps may come from others.
+go below 0 by one item. Events without records need no credit. I3: a topic that cannot be followed ends alone. I4: pending
+events are bounded: answers to `add` by `ANSWERS_MAX`, all others by the topics followed. I5: records read before a delete
+are sent before the event that reports the delete.
+Threading: event loop only; one task iterates, others may call `add`, `remove` and `grant`.
 """
 
 from __future__ import annotations
@@ -35,44 +35,44 @@ if TYPE_CHECKING:
 TURN_BYTES_MAX: Final = 1 << 20
 FOLLOWED_TOPICS_MAX: Final = 100_000
 ANSWERS_MAX: Final = 10_000
-"""Answers to `add` that nobody has taken yet; the next `add` waits. About 5 MB, and more topics than a caller adds before it
-begins to listen."""
+"""Pending answers to `add`; the next `add` waits. About 5 MB, and more topics than a caller adds before it starts to
+iterate."""
 
 
-class _Followed:
-    """One topic of a stream. `turns` is the queue that it waits in, None where there is nothing to tell of it."""
+class _FollowedTopic:
+    """One topic of a stream. `queue` is the queue it waits in; None = it has no event to send."""
 
-    __slots__ = ("after_seq", "config_version", "delete_mark", "epoch", "follow_id", "level", "topic", "turns")
+    __slots__ = ("after_seq", "caught_up", "config_version", "delete_mark", "epoch", "follow_id", "queue", "topic")
 
     def __init__(self, follow_id: int, topic: Topic, epoch: int, after_seq: int) -> None:
         self.follow_id = follow_id
         self.topic = topic
         self.epoch = epoch
         self.after_seq = after_seq
-        self.level = False
+        self.caught_up = False
         self.config_version = topic.config_version
         self.delete_mark = topic.delete_mark
-        self.turns: _Turns | None = None
+        self.queue: _TopicQueue | None = None
 
     @property
     def has_unread(self) -> bool:
-        """True = a read would give records, or the gap of another epoch."""
+        """True = a read would return records, or the gap of another epoch."""
         return self.epoch not in (0, self.topic.id) or self.after_seq < self.topic.head_seq
 
     @property
     def has_changed(self) -> bool:
-        """True = its configuration is another one than was told, or records were deleted since."""
+        """True = since the last report its configuration changed or records were deleted."""
         return (self.config_version, self.delete_mark) != (self.topic.config_version, self.topic.delete_mark)
 
-    def put_off(self) -> None:
-        """Take it out of its queue."""
-        if self.turns is not None:
-            del self.turns[self]
-            self.turns = None
+    def leave_queue(self) -> None:
+        """Remove the topic from the queue it waits in, if any."""
+        if self.queue is not None:
+            del self.queue[self]
+            self.queue = None
 
 
-_Turns = OrderedDict[_Followed, None]
-"""A queue that any of its topics may leave at once."""
+_TopicQueue = OrderedDict[_FollowedTopic, None]
+"""A FIFO from which any topic can be removed in constant time."""
 
 
 class LocalFollow:
@@ -82,12 +82,12 @@ class LocalFollow:
         self._table = table
         self._reader = reader
         self._traces = traces
-        self._followed: dict[int, _Followed] = {}
-        self._by_topic: dict[Topic, dict[int, _Followed]] = {}
+        self._followed: dict[int, _FollowedTopic] = {}
+        self._by_topic: dict[Topic, dict[int, _FollowedTopic]] = {}
         self._answers: deque[FollowEvent] = deque()
-        self._tellable: _Turns = OrderedDict()
-        self._live: _Turns = OrderedDict()
-        self._behind: _Turns = OrderedDict()
+        self._unreported: _TopicQueue = OrderedDict()
+        self._live: _TopicQueue = OrderedDict()
+        self._behind: _TopicQueue = OrderedDict()
         self._credit = 0
         self._closed = False
         self._wake = asyncio.Event()
@@ -97,10 +97,10 @@ class LocalFollow:
         return len(self._followed)
 
     async def add(self, follow_id: int, topic: str, *, epoch: int = 0, after_seq: int | None = None) -> None:
-        """Follow one more topic; see the Protocol. Waits while 10 000 answers are not taken.
+        """Follow one more topic; see the Protocol. Waits while 10 000 answers are pending.
 
         Raises:
-            InvalidArgument: one stream follows too many.
+            InvalidArgument: the stream follows `FOLLOWED_TOPICS_MAX` topics already.
         """
         while len(self._answers) >= ANSWERS_MAX and not self._closed:
             self._room.clear()
@@ -113,33 +113,33 @@ class LocalFollow:
                 f"one stream follows at most {FOLLOWED_TOPICS_MAX} topics", field="add", topicsMax=FOLLOWED_TOPICS_MAX
             )
         try:
-            found = self._table.get(topic)
-            start = found.head_seq if after_seq is None else after_seq
-            if start > found.head_seq and epoch in (0, found.id):
+            log = self._table.get(topic)
+            start = log.head_seq if after_seq is None else after_seq
+            if start > log.head_seq and epoch in (0, log.id):
                 raise CursorAhead(
-                    f"the head of topic {topic} is {found.head_seq}, below the cursor {start}",
+                    f"the head of topic {topic} is {log.head_seq}, below the cursor {start}",
                     topic=topic,
-                    headSeq=found.head_seq,
+                    headSeq=log.head_seq,
                     afterSeq=start,
                 )
         except EddylineError as error:
             self._answer(FollowEnded(follow_id, error.reason, error.message))
             return
-        followed = _Followed(follow_id, found, epoch, start)
+        followed = _FollowedTopic(follow_id, log, epoch, start)
         self._followed[follow_id] = followed
-        if found not in self._by_topic:
-            self._by_topic[found] = {}
-            found.listen(self._moved)
-        self._by_topic[found][follow_id] = followed
-        self._answer(FollowStarted(follow_id, found.info(), start))
-        self._queue(followed)
+        if log not in self._by_topic:
+            self._by_topic[log] = {}
+            log.listen(self._on_moved)
+        self._by_topic[log][follow_id] = followed
+        self._answer(FollowStarted(follow_id, log.info(), start))
+        self._enqueue(followed)
 
     async def remove(self, follow_id: int) -> None:
         """Stop following one topic."""
         self._drop(follow_id)
 
     async def grant(self, credit_bytes: int) -> None:
-        """Add credit. Raises InvalidArgument where more than 64 MiB would be outstanding."""
+        """Add credit. Raises InvalidArgument if more than 64 MiB would be outstanding."""
         if self._credit + credit_bytes > CREDIT_BYTES_MAX:
             raise InvalidArgument(
                 f"at most {CREDIT_BYTES_MAX} bytes of credit at once",
@@ -160,20 +160,20 @@ class LocalFollow:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            for event in await self._turn(followed) if followed.has_unread else self._tell(followed):
+            for event in await self._read_turn(followed) if followed.has_unread else self._report(followed):
                 yield event
 
     def close(self) -> None:
-        """Let go of every topic."""
+        """Stop following every topic."""
         self._closed = True
         for topic in self._by_topic:
-            topic.unlisten(self._moved)
-        for kept in (self._by_topic, self._followed, self._tellable, self._live, self._behind):
-            kept.clear()
+            topic.unlisten(self._on_moved)
+        for topics in (self._by_topic, self._followed, self._unreported, self._live, self._behind):
+            topics.clear()
         self._room.set()
 
-    async def _turn(self, followed: _Followed) -> list[FollowEvent]:
-        """Read what a topic has, at most a turn's bytes."""
+    async def _read_turn(self, followed: _FollowedTopic) -> list[FollowEvent]:
+        """Read a topic's next records, at most `TURN_BYTES_MAX`."""
         topic = followed.topic
         try:
             result = await self._reader.read(
@@ -186,9 +186,9 @@ class LocalFollow:
         except EddylineError as error:
             return self._end(followed, error)
         if not self._follows(followed):
-            return []  # removed, or added anew, while this was read
+            return []  # removed, or added again, during the read
         followed.epoch = topic.id
-        told_seq = followed.after_seq
+        sent_seq = followed.after_seq
         followed.after_seq = result.next_after_seq
         events: list[FollowEvent] = []
         for number, item in enumerate(result.items, start=1):
@@ -197,64 +197,65 @@ class LocalFollow:
             traces: tuple[SeqTrace, ...] = ()
             if self._traces and not isinstance(item, Gap):
                 traces = self._traces.within(topic.id, item.first_seq, item.last_seq)
-            # what lies between the last item and the cursor was deleted
+            # the records between the last item and the cursor were deleted
             whole = result.batch_end and number == len(result.items)
             events.append(FollowItem(followed.follow_id, item, cursor, result.head_seq, traces, whole))
-            told_seq = cursor
-        events += self._tell_change(followed)
-        if told_seq < followed.after_seq:
-            followed.level = False  # the newest records were deleted: that it is level tells how far
-        self._queue(followed)
+            sent_seq = cursor
+        events += self._change_event(followed)
+        if sent_seq < followed.after_seq:
+            # The newest records were deleted: the next FollowLevel carries the cursor past them.
+            followed.caught_up = False
+        self._enqueue(followed)
         return events
 
-    def _tell(self, followed: _Followed) -> list[FollowEvent]:
-        """What is to be said of a topic that has nothing unread."""
+    def _report(self, followed: _FollowedTopic) -> list[FollowEvent]:
+        """Return the events of a topic that has nothing unread."""
         topic = followed.topic
-        events = self._tell_change(followed)
-        if not followed.level:
-            followed.level = True
+        events = self._change_event(followed)
+        if not followed.caught_up:
+            followed.caught_up = True
             events.append(FollowLevel(followed.follow_id, topic.head_seq))
         if topic.deleted:
             events += self._end(followed, TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name))
         return events
 
-    def _tell_change(self, followed: _Followed) -> list[FollowEvent]:
+    def _change_event(self, followed: _FollowedTopic) -> list[FollowEvent]:
         if not followed.has_changed:
             return []
         followed.config_version, followed.delete_mark = followed.topic.config_version, followed.topic.delete_mark
         return [FollowChanged(followed.follow_id, followed.topic.info())]
 
-    def _next(self) -> _Followed | None:
-        """The topic whose turn it is: those that need no credit first, then live ones, then those behind."""
-        for turns in (self._tellable, self._live, self._behind) if self._credit > 0 else (self._tellable,):
-            if turns:
-                followed, _ = turns.popitem(last=False)
-                followed.turns = None
+    def _next(self) -> _FollowedTopic | None:
+        """Return the next topic to serve: those that need no credit first, then live ones, then those behind."""
+        for queue in (self._unreported, self._live, self._behind) if self._credit > 0 else (self._unreported,):
+            if queue:
+                followed, _ = queue.popitem(last=False)
+                followed.queue = None
                 return followed
         return None
 
-    def _queue(self, followed: _Followed) -> None:
-        """Let it wait where it belongs now; in the same queue it keeps its place."""
-        turns: _Turns | None = None
+    def _enqueue(self, followed: _FollowedTopic) -> None:
+        """Move the topic to the queue of its present state; in the same queue it keeps its place."""
+        queue: _TopicQueue | None = None
         if followed.has_unread:
-            turns = self._live if followed.level else self._behind
-        elif not followed.level or followed.topic.deleted or followed.has_changed:
-            turns = self._tellable
-        if turns is not followed.turns:
-            followed.put_off()
-            if turns is not None:
-                turns[followed] = None
-                followed.turns = turns
+            queue = self._live if followed.caught_up else self._behind
+        elif not followed.caught_up or followed.topic.deleted or followed.has_changed:
+            queue = self._unreported
+        if queue is not followed.queue:
+            followed.leave_queue()
+            if queue is not None:
+                queue[followed] = None
+                followed.queue = queue
         self._wake.set()
 
-    def _moved(self, topic: Topic) -> None:
+    def _on_moved(self, topic: Topic) -> None:
         for followed in self._by_topic.get(topic, {}).values():
-            self._queue(followed)
+            self._enqueue(followed)
 
-    def _follows(self, followed: _Followed) -> bool:
+    def _follows(self, followed: _FollowedTopic) -> bool:
         return self._followed.get(followed.follow_id) is followed
 
-    def _end(self, followed: _Followed, error: EddylineError) -> list[FollowEvent]:
+    def _end(self, followed: _FollowedTopic, error: EddylineError) -> list[FollowEvent]:
         if not self._follows(followed):
             return []
         self._drop(followed.follow_id)
@@ -264,12 +265,12 @@ class LocalFollow:
         followed = self._followed.pop(follow_id, None)
         if followed is None:
             return
-        followed.put_off()
+        followed.leave_queue()
         others = self._by_topic[followed.topic]
         del others[follow_id]
         if not others:
             del self._by_topic[followed.topic]
-            followed.topic.unlisten(self._moved)
+            followed.topic.unlisten(self._on_moved)
 
     def _answer(self, event: FollowEvent) -> None:
         self._answers.append(event)

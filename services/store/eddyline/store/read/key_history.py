@@ -1,7 +1,7 @@
-"""The revisions of one key that a topic's log still has, oldest first, with what the log lost in their places.
+"""Key history: the revisions of one key that a topic's log still has, oldest first, with gaps for what the log lost.
 
-Segments without the key are passed over by their footers' filters. Each step looks the next piece up anew, so sealing and
-merging disturb nothing; a floor that moves meanwhile past what was looked at is told as the gap that it leaves.
+Footers' filters skip segments without the key. Each step looks up the next piece again, so sealing and merging disturb
+nothing; a floor that moves past the cursor meanwhile is returned as the gap that it leaves.
 Threading: event loop; files are read on the reader threads.
 """
 
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 ANSWER_BYTES: Final = 1 << 20
 """Revisions gathered for one answer: as large as a read's, far below a message."""
 ANSWER_PIECES: Final = 1_024
-"""Pieces looked at for one answer once it has something: a reader gets rare revisions before the whole log was looked at."""
+"""Pieces read for one answer that has at least one revision: rare revisions reach the reader before the whole log is
+read."""
 
 
 class KeyHistory:
-    """Histories of keys in any topic of a shard."""
+    """Key histories of any topic of a shard."""
 
     def __init__(self, *, log: StoredLog, retention: Retention) -> None:
         self._log = log
@@ -43,7 +44,7 @@ class KeyHistory:
     async def read(
         self, topic: Topic, key: bytes, *, after_seq: int = 0, limit: int = 0
     ) -> AsyncGenerator[Batch | Gap, None]:
-        """Revisions above `after_seq`, up to the head now, at most `limit` (0 = all); gaps in their places.
+        """Yield revisions above `after_seq`, up to the present head, at most `limit` (0 = all), and gaps in order.
 
         Raises:
             NotKv, CursorAhead, TopicNotFound (deleted meanwhile), DataCorrupt.
@@ -60,15 +61,15 @@ class KeyHistory:
         last_seq, cursor, left = topic.head_seq, after_seq, limit or 1 << 63
         may_hold = may_hold_revisions(key)
         await self._retention.enforce(topic, after_seq)
-        found: list[Batch] = []
+        revisions_found: list[Batch] = []
         size = pieces = 0
         while True:
             gap = topic.floors.gap_after(cursor)
             ends = cursor >= last_seq or not left
-            if found and (gap is not None or ends or size >= ANSWER_BYTES or pieces >= ANSWER_PIECES):
-                for item in split_gaps(Batch.concat(found)):
+            if revisions_found and (gap is not None or ends or size >= ANSWER_BYTES or pieces >= ANSWER_PIECES):
+                for item in split_gaps(Batch.concat(revisions_found)):
                     yield item
-                found, size, pieces = [], 0, 0
+                revisions_found, size, pieces = [], 0, 0
                 continue
             if topic.deleted:
                 raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
@@ -89,24 +90,24 @@ class KeyHistory:
                 revisions = _revisions(topic, piece.batch, key, cursor, last_seq)
                 revisions, left = _bounded(revisions, left)
                 if revisions.count:
-                    found.append(revisions)
+                    revisions_found.append(revisions)
                     size += revisions.content_bytes
             cursor = min(piece.last_seq, last_seq)
 
 
 def may_hold_revisions(key: bytes) -> Callable[[Footer], bool]:
-    """Whether a segment may hold a revision of the key, or a gap that may have."""
+    """Return a footer check: may the segment hold a revision of the key, or a gap that may have swallowed one?"""
     return lambda footer: footer.summary.gap_count > 0 or footer.may_hold_key(key)
 
 
 def revisions_of(batch: Batch, key: bytes) -> Batch:
-    """The rows of one key, gap records left out."""
+    """Return the rows of one key, without gap records."""
     rows = batch.select(matched(batch, Match(MatchField.KEY, MatchKind.EQ, key)))
     return rows if rows.ops is None else rows.select(np.flatnonzero(rows.ops_array() != Op.GAP))
 
 
 def _revisions(topic: Topic, stored: Batch, key: bytes, after_seq: int, last_seq: int) -> Batch:
-    """A piece's visible revisions and gap records, of the seqs above `after_seq` up to `last_seq`."""
+    """Return a piece's visible revisions and gap records above `after_seq` and up to `last_seq`."""
     batch = visible(stored, topic.floors, topic.deleted_seqs)
     batch = batch.slice(batch.index_after(after_seq), batch.index_after(last_seq))
     indices = matched(batch, Match(MatchField.KEY, MatchKind.EQ, key))
@@ -116,7 +117,7 @@ def _revisions(topic: Topic, stored: Batch, key: bytes, after_seq: int, last_seq
 
 
 def _bounded(revisions: Batch, left: int) -> tuple[Batch, int]:
-    """The first rows, up to `left` revisions among them; how many are left to give then."""
+    """Return the first rows, with at most `left` revisions, and how many of `left` remain."""
     counted = np.cumsum(revisions.ops_array() != Op.GAP) if revisions.count else np.zeros(0, dtype=np.int64)
     total = int(counted[-1]) if revisions.count else 0
     if total < left:

@@ -1,9 +1,9 @@
-"""Reading a topic's log by seq, bounded in records, bytes and records examined.
+"""Log reads by seq, bounded in records, bytes and records examined.
 
 Pieces of the log come from the cache or, off the loop, from files, verified. Only published frames are in the index, so
-nothing is read before it is visible. Neighbouring pieces are joined into one batch; a batch ends where a gap lies.
-What retention owes is settled first, so a read is exact: a record that is over the cap or too old is never shown. Floors
-may still move while a read goes on: it ends before them then, and the next one tells the gap.
+no record is read before it is visible. Neighbouring pieces are joined into one batch; a batch ends where a gap lies.
+A read first enforces retention, so it never returns a record that is over the cap or too old. If floors move during a read,
+it ends before them, and the next read returns the gap.
 Threading: event loop; file reads on the reader threads.
 """
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 OWN_BYTES_MIN: Final = 9 << 20
 """Above what a record batch of a segment was ever cut to: single appends alone are larger. Copying costs 0.1 ms a MiB."""
 
-ENOUGH: Final = 0.7
-"""[none] Of the bytes asked for: a read that has so many ends with a stored batch, not in the middle of the next. Reads of a
-MiB, one after the other, pass on what lies there as it is, in place of joining two parts each."""
+ENOUGH_SHARE: Final = 0.7
+"""[none] Share of the requested bytes from which on a read ends with a stored batch, not in the middle of the next.
+Consecutive reads of 1 MiB then pass stored batches on unchanged, instead of joining two parts each."""
 
 
 class _Bounds(NamedTuple):
@@ -59,7 +59,7 @@ class _Bounds(NamedTuple):
 
 
 class _Collected(NamedTuple):
-    """Batches, the last seq examined, and whether no append lies on both sides of it, as far as is known."""
+    """Batches and the last seq examined; `whole` = as far as known, no append lies on both sides of it."""
 
     batches: list[Batch]
     last_seq: int
@@ -72,7 +72,7 @@ class LogReader:
     def __init__(
         self, *, log: StoredLog, retention: Retention, clock: Clock, on_corrupt: Callable[[DataCorrupt], None]
     ) -> None:
-        """`on_corrupt` is told every damaged piece that a read meets."""
+        """`on_corrupt` is called with every damaged piece that a read hits."""
         self._log = log
         self._retention = retention
         self._clock = clock
@@ -89,7 +89,7 @@ class LogReader:
         wait_ms: int = 0,
         record_filter: RecordFilter = ALL_RECORDS,
     ) -> ReadResult:
-        """Records above `after_seq`; 0 = the default of each bound. Waits `wait_ms` for a record when level.
+        """Read records above `after_seq`; 0 = the default of each bound. A caught-up read waits `wait_ms` for a record.
 
         Raises:
             InvalidArgument: a bound is out of range. CursorAhead: `after_seq` is above the head of the same epoch.
@@ -120,18 +120,18 @@ class LogReader:
         if record_filter.exclude_nodes and not topic.config.dedupe_node:
             record_filter = replace(record_filter, exclude_nodes=())
         bounds = _Bounds(limit, max_bytes, record_filter)
-        found, next_after_seq, whole = await self._collect(topic, after_seq, bounds)
-        if found:
-            items.extend(split_gaps(found[0] if len(found) == 1 else Batch.concat(found)))
+        batches, next_after_seq, whole = await self._collect(topic, after_seq, bounds)
+        if batches:
+            items.extend(split_gaps(batches[0] if len(batches) == 1 else Batch.concat(batches)))
         head_seq = max(topic.head_seq, next_after_seq)
         return ReadResult(tuple(items), next_after_seq, head_seq, topic.earliest_seq, topic.id, whole)
 
     async def _collect(self, topic: Topic, after_seq: int, bounds: _Bounds) -> _Collected:
-        """Batches up to the bounds and the head."""
+        """Gather batches up to the bounds and the head."""
         head_seq = topic.head_seq
         limit, max_bytes, record_filter = bounds
         examined_records = examined_bytes = count = size = 0
-        found: list[Batch] = []
+        batches: list[Batch] = []
         whole = False
         may_hold = may_hold_any(record_filter)
         cursor = after_seq
@@ -154,23 +154,23 @@ class LogReader:
             examined_records, examined_bytes = examined_records + batch.count, examined_bytes + batch.nbytes
             indices = None if record_filter.passes_all() else matching(batch, record_filter)
             selected = batch if indices is None else batch.select(indices)
-            if size >= max_bytes * ENOUGH and size + selected.content_bytes > max_bytes:
-                # up to the piece before: its rest, and all that follows, would be cut where no piece ends
+            if size >= max_bytes * ENOUGH_SHARE and size + selected.content_bytes > max_bytes:
+                # End with the previous piece: the rest of this one, and all that follows, would be cut inside pieces.
                 break
             taken = fitting(selected, limit - count, max_bytes - size, at_least_one=count == 0)
             count += taken
             if taken < selected.count:
                 if taken:
                     part = selected.slice(0, taken)
-                    # A part's columns are views: while a slow reader takes 1 MiB it would hold a batch of 64.
-                    found.append(part.select(np.arange(taken)) if batch.nbytes > OWN_BYTES_MIN else part)
-                # up to the record before the first that no longer fits: what a filter hid is examined
+                    # A part's columns are views: a slow reader of 1 MiB would keep a batch of 64 MiB in memory.
+                    batches.append(part.select(np.arange(taken)) if batch.nbytes > OWN_BYTES_MIN else part)
+                # The cursor stops before the first record that does not fit: filtered records before it are examined.
                 cursor = selected.seq_at(taken) - 1
                 index = batch.index_after(cursor)
                 whole = batch.ends_append(index) if index else whole
                 break
             if taken:
-                found.append(selected)
+                batches.append(selected)
                 size += selected.content_bytes
             cursor, whole = min(piece.last_seq, head_seq), piece.ends
             if (
@@ -181,11 +181,11 @@ class LogReader:
             ):
                 break
         # appends are published as a whole
-        return _Collected(found, cursor, whole or cursor == head_seq)
+        return _Collected(batches, cursor, whole or cursor == head_seq)
 
 
 def may_hold_any(record_filter: RecordFilter) -> Callable[[Footer], bool] | None:
-    """Whether a segment may hold what a filter passes, by its footer; None = every one may. Gap records always pass."""
+    """Return a footer check: may the segment hold a record that passes? None = every one may. Gap records always pass."""
     prefixes, tags = record_filter.key_prefixes, record_filter.tags
     if not prefixes and not tags:
         return None
@@ -200,7 +200,7 @@ def may_hold_any(record_filter: RecordFilter) -> Callable[[Footer], bool] | None
 
 
 def fitting(batch: Batch, records_max: int, bytes_max: int, *, at_least_one: bool) -> int:
-    """How many of the first records fit both bounds; at least one where asked."""
+    """Count the first records that fit both bounds; with `at_least_one` never 0 for a batch that has records."""
     if batch.count == 0:
         return 0
     fits = min(batch.count, records_max)

@@ -93,7 +93,7 @@ class RecordDeleter:
         *,
         engine: Engine,
         log: StoredLog,
-        front: LogStart,
+        log_start: LogStart,
         retention: Retention,
         bases: BaseLookup,
         erase_within_ms: int,
@@ -101,7 +101,7 @@ class RecordDeleter:
     ) -> None:
         self._engine = engine
         self._log = log
-        self._front = front
+        self._log_start = log_start
         self._retention = retention
         self._bases = bases
         self._erase_within_ms = erase_within_ms
@@ -132,7 +132,7 @@ class RecordDeleter:
             if through_seq <= (floors.delete if topic.folds else floors.trim):
                 return 0
             walk = LogStartWalk(floors, topic.uncounted, through_seq=through_seq)
-            await self._front.walk(topic, walk)
+            await self._log_start.walk(topic, walk)
             count = live_count(floors.trim, through_seq, topic.uncounted)
             await self._log_delete(topic, DeleteBody(deletion, SeqSet(), count, walk.removed_bytes))
             return count

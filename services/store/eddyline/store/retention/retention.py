@@ -53,9 +53,9 @@ FAILED_PAUSE_MS: Final = 60_000
 class Retention:
     """Moves the floors of every topic of a store."""
 
-    def __init__(self, *, engine: Engine, front: LogStart, clock: Clock, ages: AgeClock) -> None:
+    def __init__(self, *, engine: Engine, log_start: LogStart, clock: Clock, ages: AgeClock) -> None:
         self._engine = engine
-        self._front = front
+        self._log_start = log_start
         self._clock = clock
         self._ages = ages
         self._locks = KeyedLocks()
@@ -174,7 +174,7 @@ class Retention:
         config, floors = topic.config, topic.floors
         moved, oldest_ts_ms = floors, 0
         if config.ttl_ms:
-            expired = await self._front.expired(topic, now_ms=self._ages.now_ms(), ttl_ms=config.ttl_ms)
+            expired = await self._log_start.expired(topic, now_ms=self._ages.now_ms(), ttl_ms=config.ttl_ms)
             oldest_ts_ms = expired.oldest_ts_ms
             moved = moved.raised(ttl=due_ttl(expired.through_seq, floors, topic.deleted_seqs))
         evicts = config.discard is Discard.OLD
@@ -182,7 +182,7 @@ class Retention:
         moved = moved.raised(cap=due_cap_records(topic.head_seq, cap_records, moved, topic.uncounted))
         excess = topic.record_bytes - config.cap_bytes if evicts and config.cap_bytes else 0
         walk = LogStartWalk(floors, topic.uncounted, through_seq=moved.trim, excess_bytes=max(excess, 0))
-        await self._front.walk(topic, walk)
+        await self._log_start.walk(topic, walk)
         moved = moved.raised(cap=walk.bytes_floor)
         if moved != floors and not topic.deleted:
             await self._log(topic, EvictBody(moved.cap, moved.ttl, walk.removed_bytes))

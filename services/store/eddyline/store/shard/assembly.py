@@ -92,7 +92,7 @@ class _Assembly:
             retained_bytes_max=settings.retained_bytes_max,
             tracer=env.tracer,
         )
-        self.retention = Retention(engine=self.engine, front=LogStart(self.log), clock=env.clock, ages=self.ages)
+        self.retention = Retention(engine=self.engine, log_start=LogStart(self.log), clock=env.clock, ages=self.ages)
         self.garbage = Garbage(
             layout=layout,
             files=self.files,
@@ -233,7 +233,7 @@ class _Assembly:
     def _history(self) -> HistoryParts:
         env, log, retention, on_corrupt = self.env, self.log, self.retention, self.corruption_log.record
         bases = BaseLookup(fs=env.fs, layout=self.layout, worker=env.workers.reader)
-        as_of = AsOf(log=log, entries=self.entries, bases=bases, retention=retention, clock=env.clock)
+        as_of = AsOf(log=log, fold_reader=self.entries, bases=bases, retention=retention, clock=env.clock)
         pieces, slots = ScanPieces(files=self.files, worker=env.workers.reader), SplitSlots(env.clock)
         hidden = HiddenValues(fold=self.engine.fold, fold_worker=self.engine.fold_worker, as_of=as_of)
         base = BaseSplitReader(fs=env.fs, layout=self.layout, pieces=pieces, hidden_values=hidden, slots=slots)
@@ -241,7 +241,7 @@ class _Assembly:
             deletes=RecordDeleter(
                 engine=self.engine,
                 log=log,
-                front=LogStart(log),
+                log_start=LogStart(log),
                 retention=retention,
                 bases=bases,
                 erase_within_ms=self.settings.erase_within_ms,

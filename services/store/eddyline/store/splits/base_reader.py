@@ -1,9 +1,9 @@
-"""Splits of a fold's base: its rows by number, from 0, as its file has them.
+"""Reads splits of a fold's base: rows by number, from 0, in the order of the base file.
 
-A base is named by its seq and its generation: one that is made again at the same seq, after a delete, has other rows.
-I1: rows of a base are shown only while it is the topic's: the deleted seqs tell what of it was deleted since it was made
-only as long.
-Failure: a base that was replaced is HistoryGone, also where its file went while it was read.
+A base is identified by seq and generation: a base made again at the same seq, after a delete, has other rows.
+I1: rows of a base are returned only while it is the topic's current base: only so long do the topic's deleted seqs list
+every row that was deleted since the base was made.
+Failure: a base that was replaced is HistoryGone, also if its file was removed during the read.
 Threading: event loop; files are read and batches made on reader threads.
 """
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class BaseSplitReader:
-    """Reads the bases of any topic of a store."""
+    """Reads splits of the base of any topic of a store."""
 
     def __init__(
         self, *, fs: Fs, layout: Layout, pieces: ScanPieces, hidden_values: HiddenValues, slots: SplitSlots
@@ -53,18 +53,18 @@ class BaseSplitReader:
         self._slots = slots
 
     async def footer(self, topic: Topic, base: BaseEntry) -> Footer:
-        """The footer of the topic's base, which has rows.
+        """Return the footer of the topic's base, which has rows.
 
         Raises:
-            HistoryGone: it is replaced. TopicNotFound, DataCorrupt.
+            HistoryGone: the base was replaced. TopicNotFound, DataCorrupt.
         """
         return await self._run(topic, base, partial(read_footer, self._fs, self._path(topic, base)))
 
     async def read(self, scan: SplitScan) -> AsyncGenerator[SplitItem, None]:
-        """The rows of a split.
+        """Yield the rows of a split.
 
         Raises:
-            HistoryGone, InvalidArgument (rows that the base has not), TopicNotFound, FoldLost, DataCorrupt.
+            HistoryGone, InvalidArgument (row numbers above the base's), TopicNotFound, FoldLost, DataCorrupt.
         """
         topic, split, split_filter = scan.topic, scan.split, scan.split_filter
         base = base_of(topic, split.base_seq, split.base_generation)
@@ -87,11 +87,11 @@ class BaseSplitReader:
                 scan.tally.hidden += stop - start
                 continue
             async with self._slots.job():
-                items = await self._items(scan, _Rows(base, entry, start, stop))
+                items = await self._items(scan, _RowRange(base, entry, start, stop))
             for item in items:
                 yield item
 
-    async def _items(self, scan: SplitScan, rows: _Rows) -> tuple[SplitItem, ...]:
+    async def _items(self, scan: SplitScan, rows: _RowRange) -> tuple[SplitItem, ...]:
         topic, tally = scan.topic, scan.tally
         base, entry, start, stop = rows
         path = self._path(topic, base)
@@ -105,39 +105,39 @@ class BaseSplitReader:
         )
         if untouched:
             tally.rows += entry.rows
-            passed = ArrowMessage(message, entry.checksum, entry.rows)
-            return (await self._pieces.run(partial(scan.packed, passed)),)
+            unchanged = ArrowMessage(message, entry.checksum, entry.rows)
+            return (await self._pieces.run(partial(scan.packed, unchanged)),)
         batch = await self._run(topic, base, stored.batch)
         seqs = batch.slice(start, stop).seq_array()
-        gone = topic.deleted_seqs.mask_each(seqs)
-        parts = [SplitRows(batch, start, stop, gone if gone.any() else None)]
+        hidden = topic.deleted_seqs.mask_each(seqs)
+        parts = [SplitRows(batch, start, stop, hidden if hidden.any() else None)]
         parts, hidden_count = await self._hidden_values.filter(topic, parts, as_of_seq=scan.split.as_of_seq)
-        found = await self._run(topic, base, partial(encoded, parts, scan))
-        deleted_count = int(np.count_nonzero(gone)) + hidden_count
-        tally.rows += found.row_count
+        result = await self._run(topic, base, partial(encoded, parts, scan))
+        deleted_count = int(np.count_nonzero(hidden)) + hidden_count
+        tally.rows += result.row_count
         tally.deleted += deleted_count
-        tally.hidden += stop - start - deleted_count - found.row_count
-        return found.items
+        tally.hidden += stop - start - deleted_count - result.row_count
+        return result.items
 
     async def _run(self, topic: Topic, base: BaseEntry, job: Callable[[], T]) -> T:
-        """Run a job over a base, if it is the topic's still when it has ended."""
+        """Run a job over a base. Raises HistoryGone if the base was replaced by the end of the job."""
         try:
             with unless_deleted(topic):
-                done = await self._pieces.run(job)
+                result = await self._pieces.run(job)
         except DataCorrupt:
             if topic.base != base:
                 raise history_gone(topic) from None
             raise
         if topic.base != base and not topic.deleted:
             raise history_gone(topic)
-        return done
+        return result
 
     def _path(self, topic: Topic, base: BaseEntry) -> Path:
         return base_file(self._layout.topic_dir(topic.id), base.seq, base.generation)
 
 
-class _Rows(NamedTuple):
-    """Rows `start` to `stop`, exclusive, of a record batch of a base."""
+class _RowRange(NamedTuple):
+    """Rows `start` (inclusive) to `stop` (exclusive) of a record batch of a base."""
 
     base: BaseEntry
     entry: BatchEntry
@@ -146,10 +146,10 @@ class _Rows(NamedTuple):
 
 
 def base_of(topic: Topic, seq: int, generation: int) -> BaseEntry:
-    """The base of this seq and generation.
+    """Return the topic's base, which must have this seq and generation.
 
     Raises:
-        HistoryGone: the topic has another one.
+        HistoryGone: the topic has another base, or none.
     """
     base = topic.base
     if base is None or (base.seq, base.generation) != (seq, generation):
@@ -158,7 +158,7 @@ def base_of(topic: Topic, seq: int, generation: int) -> BaseEntry:
 
 
 def history_gone(topic: Topic) -> HistoryGone:
-    """Why a fold cannot be made for a point: a later base took the place of what it would be made of."""
+    """Make the error for a fold at a point that a later base has replaced the data of."""
     earliest_seq = topic.base.seq if topic.base is not None else topic.head_seq
     return HistoryGone(
         f"topic {topic.name} answers for its whole fold from seq {earliest_seq} on: plan anew",

@@ -1,7 +1,6 @@
-"""Rows of a split as Arrow IPC messages: what is to be hidden left out, only the wanted columns, gaps in their
-places.
+"""Encodes rows of a split as Arrow IPC messages, without hidden rows, with the requested columns, gaps in order.
 
-What is made here is uncompressed: it is read once, by who asked for it.
+Messages are uncompressed: each is read once, by the caller.
 I1: messages and gaps are in the order of the rows; a message has at least one row.
 Threading: pure functions, for any thread; a batch and its messages are in memory at once.
 """
@@ -29,16 +28,18 @@ if TYPE_CHECKING:
 
 
 class SplitRows(NamedTuple):
-    """A stored batch, the part of it that lies in the split, and which rows of that part must not be seen (None = none)."""
+    """A stored batch, its rows `start` to `stop` that lie in the split, and a mask of those that are hidden (None =
+    none)."""
 
     batch: Batch
     start: int
     stop: int
-    gone: NDArray[np.bool_] | None = None
+    hidden: NDArray[np.bool_] | None = None
 
 
 class Encoded(NamedTuple):
-    """Messages and gaps in order; rows in the messages, and records that might be seen: those rows and what is hidden."""
+    """Messages and gaps in order, with counts: `row_count` rows in the messages, `live_count` with those that the filter
+    left out."""
 
     items: tuple[SplitItem, ...]
     row_count: int
@@ -46,7 +47,7 @@ class Encoded(NamedTuple):
 
 
 def schema_message(columns: Sequence[str]) -> bytes:
-    """The schema of these columns (none = all) as an Arrow IPC message."""
+    """Return the schema of these columns (none = all) as an Arrow IPC message."""
     import pyarrow as pa
 
     schema = arrow_schema()
@@ -55,7 +56,7 @@ def schema_message(columns: Sequence[str]) -> bytes:
 
 
 def encoded(parts: Iterable[SplitRows], scan: SplitScan) -> Encoded:
-    """What of these batches is sent.
+    """Encode the visible rows of these batches that pass the scan's filter.
 
     Raises:
         MalformedColumns: a gap record's data does not follow the grammar.
@@ -65,8 +66,8 @@ def encoded(parts: Iterable[SplitRows], scan: SplitScan) -> Encoded:
     row_count = live_count = 0
     for part in parts:
         batch = part.batch.slice(part.start, part.stop)
-        if part.gone is not None:
-            batch = batch.select(np.flatnonzero(~part.gone))
+        if part.hidden is not None:
+            batch = batch.select(np.flatnonzero(~part.hidden))
         live_count += batch.count
         indices = passing(batch, split_filter)
         with_gaps = has_gaps(batch.ops)
@@ -84,7 +85,7 @@ def encoded(parts: Iterable[SplitRows], scan: SplitScan) -> Encoded:
 
 
 def _narrowed(batch: Batch, columns: Sequence[str]) -> Batch:
-    """The batch without the cells that nobody wants: they would be copied for nothing."""
+    """Return the batch with the requested columns alone: copying the others would be wasted work."""
     wanted = frozenset(columns)
     return Batch(
         batch.count,

@@ -1,7 +1,8 @@
-"""A split's filter over a batch, and over what a segment says of itself.
+"""A split's filter applied to batches, and to footers and summaries of segments.
 
-I1: what a footer or its numbers deny has no record that passes, and no gap record. Records of op GAP pass every filter.
-Cost: a share hashes keys one by one, about 0.2 us each; the other conditions are judged a column at a time.
+I1: a file or batch that a footer or summary rules out has no record that passes, and no gap record. Records of op GAP pass
+every filter.
+Cost: a share hashes keys one by one, about 0.2 us each; the other conditions are evaluated a column at a time.
 Threading: pure functions.
 """
 
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
 
 
 def of_topic(split_filter: SplitFilter, config: TopicConfig) -> SplitFilter:
-    """The filter as it applies to a topic: nodes are left out only where the topic says so."""
+    """Return the filter as it applies to a topic: nodes are excluded only if the topic's `dedupe_node` is set."""
     if split_filter.records.exclude_nodes and not config.dedupe_node:
         return replace(split_filter, records=replace(split_filter.records, exclude_nodes=()))
     return split_filter
 
 
 def passing(batch: Batch, split_filter: SplitFilter) -> NDArray[np.int64] | None:
-    """Indices of the records that pass, ascending; None = all pass."""
-    found = matching(batch, split_filter.records)
+    """Return the indices of the records that pass, ascending; None = all pass."""
+    matched = matching(batch, split_filter.records)
     if not (split_filter.by_source_time or split_filter.share_count) or batch.count == 0:
-        return found
+        return matched
     passes = np.ones(batch.count, dtype=np.bool_)
-    if found is not None:
+    if matched is not None:
         passes[:] = False
-        passes[found] = True
+        passes[matched] = True
     if split_filter.by_source_time:
         passes &= _within(batch, split_filter)
     if split_filter.share_count:
@@ -52,7 +53,7 @@ def passing(batch: Batch, split_filter: SplitFilter) -> NDArray[np.int64] | None
 
 
 def may_hold(footer: Footer, split_filter: SplitFilter) -> bool:
-    """Whether a file may hold what passes, by its footer."""
+    """Return whether a file may hold a record that passes, by its footer."""
     if footer.summary.gap_count:
         return True
     records = split_filter.records
@@ -64,7 +65,7 @@ def may_hold(footer: Footer, split_filter: SplitFilter) -> bool:
 
 
 def may_hold_of(part: SegmentSummary | BatchEntry, split_filter: SplitFilter) -> bool:
-    """Whether a file or a record batch may hold what passes, by its numbers."""
+    """Return whether a file or a record batch may hold a record that passes, by its gap count and latest source time."""
     if part.gap_count or not split_filter.by_source_time:
         return True
     newest_ns = part.source_ts_ns_max

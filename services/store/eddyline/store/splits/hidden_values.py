@@ -1,11 +1,11 @@
-"""Values of a fold's base and history that lie below the floor of a delete: what of them may still be shown.
+"""Hides deleted values of a fold's base and history: those below the floor of a delete that the fold no longer has.
 
-Such a value was deleted, whatever still holds it, but for what the fold itself still has (`as_of.py`). One that the fold has
-no more is left out where the key was written again up to the point that is asked for; where it was not, the key is
-one that is not answered for at that point, and neither is the fold.
-I1: what is left out changes nothing of what `AsOf.at_seq` says of any key.
-Cost: nothing where no prefix was deleted; else a look-up in the fold for each value below it, and of those that the fold
-has no more, one in the log for each.
+A value below that floor is deleted, whichever file still has it, unless the fold itself still has it (`as_of.py`). A deleted
+value is left out if its key was written again at or below the requested point. If not, the key cannot be read at that point
+(HistoryGone), and neither can the fold.
+I1: leaving values out changes no answer of `AsOf.at_seq`.
+Cost: nothing if no prefix was deleted; else a fold look-up for each value below the floor, and a log look-up for each value
+that the fold no longer has.
 Threading: event loop; the fold is read on its thread.
 """
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from eddyline.store.splits.encoder import SplitRows
 
 KEYS_AT_ONCE: Final = 64
-"""Keys that are looked up in one job of the fold's thread, which applies appends: under 1 ms."""
+"""Keys looked up in one job of the fold's thread, which also applies appends: under 1 ms."""
 
 
 class HiddenValues:
-    """Judges values of any topic of a store."""
+    """Finds deleted values in split rows of any topic of a store."""
 
     def __init__(self, *, fold: Fold, fold_worker: Worker, as_of: AsOf) -> None:
         self._fold = fold
@@ -42,33 +42,33 @@ class HiddenValues:
         self._as_of = as_of
 
     async def filter(self, topic: Topic, parts: Sequence[SplitRows], *, as_of_seq: int) -> tuple[list[SplitRows], int]:
-        """The parts without what may not be shown, and how many rows that is.
+        """Return the parts with deleted values hidden, and how many rows this hides.
 
         Raises:
-            HistoryGone: a key is not answered for at `as_of_seq`. FoldLost, TopicNotFound, DataCorrupt.
+            HistoryGone: a key cannot be read at `as_of_seq`. FoldLost, TopicNotFound, DataCorrupt.
         """
-        found: list[SplitRows] = []
+        filtered: list[SplitRows] = []
         count = 0
         for part in parts:
-            gone = await self._gone(topic, part, as_of_seq)
-            if gone is None:
-                found.append(part)
+            hidden = await self._deleted_values(topic, part, as_of_seq)
+            if hidden is None:
+                filtered.append(part)
             else:
-                count += int(gone.sum())
-                found.append(part._replace(gone=gone if part.gone is None else part.gone | gone))
-        return found, count
+                count += int(hidden.sum())
+                filtered.append(part._replace(hidden=hidden if part.hidden is None else part.hidden | hidden))
+        return filtered, count
 
-    async def _gone(self, topic: Topic, part: SplitRows, as_of_seq: int) -> NDArray[np.bool_] | None:
-        """Rows of the part that may not be shown, and were not hidden yet; None = none."""
+    async def _deleted_values(self, topic: Topic, part: SplitRows, as_of_seq: int) -> NDArray[np.bool_] | None:
+        """Return a mask of the part's deleted values that are not hidden yet; None = none."""
         floor = topic.floors.delete
         batch = part.batch.slice(part.start, part.stop)
         if not floor or not batch.count:
             return None
         below = (batch.seq_array() <= floor) & (batch.ops_array() == Op.PUT)
-        if part.gone is not None:
-            below &= ~part.gone
+        if part.hidden is not None:
+            below &= ~part.hidden
         rows = np.flatnonzero(below)
-        gone = np.zeros(batch.count, dtype=np.bool_)
+        deleted = np.zeros(batch.count, dtype=np.bool_)
         for start in range(0, len(rows), KEYS_AT_ONCE):
             chunk = rows[start : start + KEYS_AT_ONCE]
             seqs = batch.seq_array()[chunk].tolist()
@@ -80,5 +80,5 @@ class HiddenValues:
                     continue
                 if entry is None or entry.seq > as_of_seq:
                     await self._as_of.at_seq(topic, key, as_of_seq)
-                gone[row] = True
-        return gone if gone.any() else None
+                deleted[row] = True
+        return deleted if deleted.any() else None

@@ -1,7 +1,6 @@
-"""What a plan of splits asks for and gives, and what a read of one split asks for and gives: values.
+"""Values of split plans and split reads: requests, answers, and the state of a scan.
 
-A split is a range of a topic's log by seq, or of its fold's base by row: planned by `splits.py`, read by
-`split_read.py`.
+A split is a range of a topic's log by seq, or of its fold's base by row: planned by `planner.py`, read by `reader.py`.
 Threading: immutable values.
 """
 
@@ -29,7 +28,7 @@ SPLITS_MAX: Final = 10_000
 
 
 class SplitKind(IntEnum):
-    """What a split's rows are. The numbers are on the wire."""
+    """Kinds of a split's rows. The numbers are on the wire."""
 
     LOG = 1
     BASE = 2
@@ -39,8 +38,8 @@ class SplitKind(IntEnum):
 class Split(NamedTuple):
     """A part of a topic: rows `first` to `last`, both inclusive, by seq, or in a base by number from 0.
 
-    `base_seq` and `base_generation` name the base that rows of a fold belong to (0 = none: an empty fold), `as_of_seq` the
-    point that they were planned for; all 0 in the log.
+    `base_seq` and `base_generation` name the base of a fold's rows (0 = none: an empty fold), `as_of_seq` the point of the
+    plan; all 0 for a split of the log.
     """
 
     kind: SplitKind
@@ -55,10 +54,10 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SplitFilter:
-    """Which records of a split are wanted: every given condition must hold. Gaps always pass.
+    """Filter of a split's records: every given condition must hold. Gaps always pass.
 
-    `source_from_ns` is inclusive, `source_end_ns` exclusive, 0 = none; a record without a time of its source passes
-    neither. `share_count` 0 = all; a record without a key is in no share.
+    `source_from_ns` is inclusive, `source_end_ns` exclusive, 0 = none; a record without a source time passes neither.
+    `share_count` 0 = all; a record without a key is in no share.
     """
 
     records: RecordFilter = ALL_RECORDS
@@ -69,7 +68,7 @@ class SplitFilter:
 
     @property
     def by_source_time(self) -> bool:
-        """True = a bound of the source's time is given."""
+        """True = a bound of the source time is given."""
         return bool(self.source_from_ns or self.source_end_ns)
 
     def passes_all(self) -> bool:
@@ -81,7 +80,7 @@ ALL: Final = SplitFilter()
 
 
 class PlanMark(NamedTuple):
-    """Where a page of a plan ended: all that the next page must take over. `next_first` is of a split of `kind`."""
+    """Where a page of a plan ended: the state that the next page continues from. `next_first` is of a split of `kind`."""
 
     epoch: int
     first_seq: int
@@ -95,7 +94,7 @@ class PlanMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What to cut. 0 = the default of each bound; `as_of_seq` None = the log; `mark` None = from the start."""
+    """Request of a plan. 0 = the default of each bound; `as_of_seq` None = the log; `mark` None = from the start."""
 
     after_seq: int = 0
     end_seq: int = 0
@@ -121,10 +120,10 @@ class SplitPlan:
 
 @dataclass(frozen=True, slots=True)
 class SplitRead:
-    """A split to read, and what of it. `columns` = names in the schema's order; empty = all.
+    """Request to read a split. `columns` = names in the schema's order; empty = all.
 
-    `pack` makes the bytes that a message is sent as, on a reader thread: copying one of 8 MiB holds the loop for 10 ms.
-    None = messages come as they are.
+    `pack` encodes a message for the wire, on a reader thread: copying one of 8 MiB would hold the loop for 10 ms. None =
+    messages are returned as they are.
     """
 
     split: Split
@@ -140,7 +139,7 @@ class SchemaMessage(NamedTuple):
 
 
 class ArrowMessage(NamedTuple):
-    """A record batch as an Arrow IPC message, the xxh3_64 of it, and its rows."""
+    """A record batch as an Arrow IPC message, its xxh3_64, and its row count."""
 
     message: bytes
     checksum: int
@@ -148,13 +147,13 @@ class ArrowMessage(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A record batch as it is sent."""
+    """A record batch encoded for the wire."""
 
     answer: bytes
 
 
 class SplitCounts(NamedTuple):
-    """What became of a split's range: together `last` - `first` + 1."""
+    """Rows, gaps, deleted and hidden records of a split: together `last` - `first` + 1."""
 
     row_count: int
     gap_count: int
@@ -163,7 +162,7 @@ class SplitCounts(NamedTuple):
 
 
 class SplitTally:
-    """What became of a split's range so far."""
+    """Running `SplitCounts` of a scan."""
 
     __slots__ = ("deleted", "gaps", "hidden", "rows")
 
@@ -171,12 +170,12 @@ class SplitTally:
         self.rows = self.gaps = self.deleted = self.hidden = 0
 
     def counts(self) -> SplitCounts:
-        """It, as it is told."""
+        """Return the counts so far."""
         return SplitCounts(self.rows, self.gaps, self.deleted, self.hidden)
 
 
 class SplitScan(NamedTuple):
-    """A read under way: of which topic, what of it, by the filter as it applies there, and how far it has come."""
+    """A split read in progress; `split_filter` is the filter as it applies to the topic."""
 
     topic: Topic
     split: Split
@@ -187,11 +186,11 @@ class SplitScan(NamedTuple):
 
     @property
     def takes_all(self) -> bool:
-        """True = every record, every column."""
+        """True = the scan returns every record and every column."""
         return not self.columns and self.split_filter.passes_all()
 
     def packed(self, message: ArrowMessage) -> ArrowMessage | Packed:
-        """A message as its reader wants it. Any thread."""
+        """Encode a message for the wire if the request has `pack`. Any thread."""
         return message if self.pack is None else Packed(self.pack(message))
 
 
@@ -200,7 +199,7 @@ SplitFrame: TypeAlias = SchemaMessage | SplitItem | SplitCounts
 
 
 def check_filter(split_filter: SplitFilter) -> None:
-    """Raises InvalidArgument where a filter's share is none."""
+    """Raise InvalidArgument if the filter's share is not one of its `share_count` shares."""
     count, share = split_filter.share_count, split_filter.share
     if count > SHARES_MAX:
         raise InvalidArgument(
@@ -216,7 +215,7 @@ def check_filter(split_filter: SplitFilter) -> None:
 
 
 def check_split(split: Split) -> None:
-    """Raises InvalidArgument where a split is none that a plan gave."""
+    """Raise InvalidArgument if no plan can have returned this split."""
     first_min = 0 if split.kind is SplitKind.BASE else 1
     if not first_min <= split.first <= split.last:
         raise InvalidArgument(
@@ -226,8 +225,7 @@ def check_split(split: Split) -> None:
             last=split.last,
         )
     if split.kind is SplitKind.LOG:
-        given = split.base_seq or split.base_generation or split.as_of_seq
-        if given:
+        if split.base_seq or split.base_generation or split.as_of_seq:
             raise InvalidArgument("a split of the log has no base and no point", field="split.base_seq")
         return
     if bool(split.base_seq) is not bool(split.base_generation) or (split.kind is SplitKind.BASE and not split.base_seq):

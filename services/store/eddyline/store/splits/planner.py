@@ -1,13 +1,13 @@
-"""Plans of splits: a topic's log, or what its fold at one point is made of, cut where stored batches end.
+"""Split planner: cuts a topic's log, or base and log of its fold at one point, into splits at the ends of stored batches.
 
-    log          above the first seq and up to the head as it is now, or an end below it
+    log          above the first seq and up to the present head, or an end below it
     fold at S    the rows of a base at or below S, then the log after it up to S; no base: the log from 1 on
 
-Whole segments are added by their numbers where they fit a split; where they do not, or where a filter may deny them, their
-footers are read. Then come WAL frames, or batches in memory. Nothing is held when the plan is made.
-I1: the splits of a plan are disjoint and ascend; without a filter they cover its range. What a filter denies lies between
-two splits, or inside one that goes on behind it. I2: all pages of a plan have the first one's head.
-Threading: event loop; footers are read on the reader threads, and others have turns.
+Whole segments that fit a split are added by their summaries; for the others, and with a filter that may rule batches out,
+footers are read. WAL frames follow, or batches in memory. A finished plan holds no resources.
+I1: the splits of a plan are disjoint and ascend; without a filter they cover its range. Ranges that a filter rules out lie
+between two splits, or inside one that continues after them. I2: all pages of a plan have the first page's head.
+Threading: event loop, which it yields now and then; footers are read on the reader threads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from eddyline.store.splits.scan import ScanPieces
 
 PARTS_A_TURN: Final = 64
-"""Segments that are looked at before others get the loop: 0.5 ms."""
+"""Segments planned before the planner yields the event loop: 0.5 ms."""
 
 
 class SplitPlanner:
@@ -61,52 +61,52 @@ class SplitPlanner:
         retention: Retention,
         on_corrupt: Callable[[DataCorrupt], None],
     ) -> None:
-        """`on_corrupt` is told every damaged footer that a plan meets."""
+        """`on_corrupt` is called with every damaged footer that a plan hits."""
         self._pieces = pieces
         self._base = base
         self._retention = retention
         self._on_corrupt = on_corrupt
 
-    async def plan(self, topic: Topic, asked: PlanRequest) -> SplitPlan:
-        """One page of splits.
+    async def plan(self, topic: Topic, request: PlanRequest) -> SplitPlan:
+        """Make one page of splits.
 
         Raises:
             InvalidArgument, EpochMismatch, CursorAhead, TopicNotFound (deleted meanwhile), DataCorrupt; with `as_of_seq`
                 NotKv, FoldLost, HistoryGone.
         """
-        check_filter(asked.split_filter)
-        mark = await self._mark(topic, asked)
+        check_filter(request.split_filter)
+        mark = await self._mark(topic, request)
         cutter = SplitCutter(
-            _template(mark, asked),
-            records_max=asked.max_records or SPLIT_RECORDS_DEFAULT,
-            bytes_max=asked.max_bytes or SPLIT_BYTES_DEFAULT,
-            limit=min(asked.limit, SPLITS_MAX) or SPLITS_DEFAULT,
+            _template(mark, request),
+            records_max=request.max_records or SPLIT_RECORDS_DEFAULT,
+            bytes_max=request.max_bytes or SPLIT_BYTES_DEFAULT,
+            limit=min(request.limit, SPLITS_MAX) or SPLITS_DEFAULT,
         )
         try:
-            done = await self._cut(topic, mark, asked, cutter)
+            done = await self._cut(topic, mark, request, cutter)
         except DataCorrupt as error:
             self._on_corrupt(error)
             raise
         if topic.deleted:
             raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
         if not done:
-            mark = mark._replace(kind=cutter.kind, next_first=cutter.at + 1)
+            mark = mark._replace(kind=cutter.kind, next_first=cutter.last_row + 1)
         splits = tuple(cutter.splits)
         return SplitPlan(splits, None if done else mark, topic.id, mark.first_seq, mark.end_seq, mark.head_seq)
 
-    async def _mark(self, topic: Topic, asked: PlanRequest) -> PlanMark:
-        """Where the page begins, and the range of its plan."""
-        if asked.mark is not None:
-            check_epoch(topic.name, topic.id, asked.mark.epoch)
+    async def _mark(self, topic: Topic, request: PlanRequest) -> PlanMark:
+        """Return where the page begins, and the range of its plan."""
+        if request.mark is not None:
+            check_epoch(topic.name, topic.id, request.mark.epoch)
             await self._retention.enforce(topic)
-            if asked.as_of_seq is not None and asked.mark.base_seq < topic.retained_after_seq:
+            if request.as_of_seq is not None and request.mark.base_seq < topic.retained_after_seq:
                 raise history_gone(topic)
-            return asked.mark
-        if asked.as_of_seq is not None:
+            return request.mark
+        if request.as_of_seq is not None:
             await self._retention.enforce(topic)
-            return _fold_range(topic, asked.as_of_seq, asked)
+            return _fold_range(topic, request.as_of_seq, request)
         head_seq = topic.head_seq
-        for seq, name in ((asked.after_seq, "afterSeq"), (asked.end_seq - 1, "lastSeq")):
+        for seq, name in ((request.after_seq, "afterSeq"), (request.end_seq - 1, "lastSeq")):
             if seq > head_seq:
                 raise CursorAhead(
                     f"the head of topic {topic.name} is {head_seq}, below {seq}",
@@ -114,18 +114,18 @@ class SplitPlanner:
                     headSeq=head_seq,
                     **{name: seq},
                 )
-        await self._retention.enforce(topic, asked.after_seq)
-        first_seq = asked.after_seq + 1 if asked.after_seq else min(topic.earliest_seq, head_seq + 1)
-        end_seq = max(asked.end_seq or head_seq + 1, first_seq)
+        await self._retention.enforce(topic, request.after_seq)
+        first_seq = request.after_seq + 1 if request.after_seq else min(topic.earliest_seq, head_seq + 1)
+        end_seq = max(request.end_seq or head_seq + 1, first_seq)
         return PlanMark(topic.id, first_seq, end_seq, head_seq, 0, 0, SplitKind.LOG, first_seq)
 
-    async def _cut(self, topic: Topic, mark: PlanMark, asked: PlanRequest, cutter: SplitCutter) -> bool:
-        """True = to the end."""
-        split_filter = of_topic(asked.split_filter, topic.config)
+    async def _cut(self, topic: Topic, mark: PlanMark, request: PlanRequest, cutter: SplitCutter) -> bool:
+        """Cut up to the end of the range; False = the page is full before it."""
+        split_filter = of_topic(request.split_filter, topic.config)
         if cutter.kind is SplitKind.BASE:
             if not await self._cut_base(topic, mark, split_filter, cutter):
                 return False
-            cutter.begin(_template(mark._replace(kind=SplitKind.HISTORY, next_first=mark.base_seq + 1), asked))
+            cutter.begin(_template(mark._replace(kind=SplitKind.HISTORY, next_first=mark.base_seq + 1), request))
         return await self._cut_log(topic, mark.end_seq - 1, split_filter, cutter)
 
     async def _cut_base(self, topic: Topic, mark: PlanMark, split_filter: SplitFilter, cutter: SplitCutter) -> bool:
@@ -136,7 +136,7 @@ class SplitPlanner:
         end = 0
         for entry in footer.batches:
             end += entry.rows
-            if end - 1 <= cutter.at:
+            if end - 1 <= cutter.last_row:
                 continue
             if not may_hold_of(entry, split_filter):
                 cutter.skip(end - 1)
@@ -145,25 +145,27 @@ class SplitPlanner:
         return True
 
     async def _cut_log(self, topic: Topic, last_seq: int, split_filter: SplitFilter, cutter: SplitCutter) -> bool:
-        looks = 0
-        if cutter.kind is SplitKind.LOG and topic.floors.evict > cutter.at < last_seq:
-            # What retention took is told as a gap, whatever the filter; at the front, where no page is full.
+        steps = 0
+        if cutter.kind is SplitKind.LOG and topic.floors.evict > cutter.last_row < last_seq:
+            # Evicted records are a gap, which passes every filter; at the front, where no page is full.
             cutter.add(min(topic.floors.evict, last_seq), 0, 0)
-        while cutter.at < last_seq and not topic.deleted:
-            looks += 1
-            if looks % PARTS_A_TURN == 0:
+        while cutter.last_row < last_seq and not topic.deleted:
+            steps += 1
+            if steps % PARTS_A_TURN == 0:
                 await asyncio.sleep(0)
-            segment = topic.segments.after(cutter.at)
+            segment = topic.segments.after(cutter.last_row)
             if segment is not None and segment.summary.first_seq <= last_seq:
                 if not await self._cut_segment(topic, segment, last_seq, split_filter, cutter):
                     return False
                 continue
             parts = (
-                _memory_part(topic, cutter.at) if topic.memory is not None else _frame_parts(topic, cutter.at, last_seq)
+                _memory_part(topic, cutter.last_row)
+                if topic.memory is not None
+                else _frame_parts(topic, cutter.last_row, last_seq)
             )
             if not parts or parts[0].first_seq > last_seq:
                 break
-            looks += len(parts) // PARTS_A_TURN
+            steps += len(parts) // PARTS_A_TURN
             for part in parts:
                 last = min(part.last_seq, last_seq)
                 if not cutter.add(last, _count(topic, cutter, last), part.size_bytes):
@@ -178,7 +180,7 @@ class SplitPlanner:
         if not may_hold_of(summary, split_filter):
             cutter.skip(last)
             return True
-        if split_filter.passes_all() and cutter.at < summary.first_seq and last == summary.last_seq:
+        if split_filter.passes_all() and cutter.last_row < summary.first_seq and last == summary.last_seq:
             count = _count(topic, cutter, last)
             if cutter.fits(count, summary.file_bytes):
                 return cutter.add(last, count, summary.file_bytes)
@@ -191,7 +193,7 @@ class SplitPlanner:
         if not may_hold(footer, split_filter):
             cutter.skip(last)
             return True
-        for entry in footer.batches[footer.batch_after(cutter.at) :]:
+        for entry in footer.batches[footer.batch_after(cutter.last_row) :]:
             last = min(entry.last_seq, last_seq)
             if entry.first_seq > last_seq:
                 return cutter.finish(last_seq, covers=split_filter.passes_all())
@@ -202,46 +204,48 @@ class SplitPlanner:
         return True
 
 
-class _Part(NamedTuple):
+class _StoredPart(NamedTuple):
     first_seq: int
     last_seq: int
     size_bytes: int
 
 
-def _memory_part(topic: Topic, seq: int) -> list[_Part]:
+def _memory_part(topic: Topic, seq: int) -> list[_StoredPart]:
     assert topic.memory is not None
     batch = topic.memory.after(seq)
-    return [] if batch is None else [_Part(batch.first_seq, batch.last_seq, batch.nbytes)]
+    return [] if batch is None else [_StoredPart(batch.first_seq, batch.last_seq, batch.nbytes)]
 
 
-def _frame_parts(topic: Topic, seq: int, last_seq: int) -> list[_Part]:
-    return [_Part(each.first_seq, each.last_seq, each.location.length) for each in frames_after(topic, seq, last_seq)]
+def _frame_parts(topic: Topic, seq: int, last_seq: int) -> list[_StoredPart]:
+    return [
+        _StoredPart(each.first_seq, each.last_seq, each.location.length) for each in frames_after(topic, seq, last_seq)
+    ]
 
 
 def _count(topic: Topic, cutter: SplitCutter, last_seq: int) -> int:
-    """Records from where the cutter is up to `last_seq`: a split's rows at most."""
+    """Return an upper bound of the records between the cutter's last row and `last_seq`."""
     floors = topic.floors if cutter.kind is SplitKind.LOG else NO_FLOORS
-    return live_count(max(cutter.at, floors.trim), last_seq, topic.uncounted)
+    return live_count(max(cutter.last_row, floors.trim), last_seq, topic.uncounted)
 
 
-def _template(mark: PlanMark, asked: PlanRequest) -> Split:
+def _template(mark: PlanMark, request: PlanRequest) -> Split:
     return Split(
         SplitKind(mark.kind),
         mark.next_first,
         mark.next_first,
         base_seq=mark.base_seq,
         base_generation=mark.base_generation,
-        as_of_seq=asked.as_of_seq or 0,
+        as_of_seq=request.as_of_seq or 0,
     )
 
 
-def _fold_range(topic: Topic, as_of_seq: int, asked: PlanRequest) -> PlanMark:
-    """What the fold at a point is made of.
+def _fold_range(topic: Topic, as_of_seq: int, request: PlanRequest) -> PlanMark:
+    """Return the range of base and log that the fold at a point consists of.
 
     Raises:
         InvalidArgument, NotKv, FoldLost, CursorAhead, HistoryGone.
     """
-    if asked.after_seq or asked.end_seq:
+    if request.after_seq or request.end_seq:
         raise InvalidArgument("as_of_seq goes without after_seq and end_seq", field="as_of_seq")
     if not topic.folds:
         raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)

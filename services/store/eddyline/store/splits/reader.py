@@ -1,16 +1,16 @@
-"""Reading one split: stored batches passed on as they lie on disk where nothing of them is to be hidden, else made anew.
+"""Split reader: passes stored batches on as they are on disk if no row of them is hidden, else encodes new ones.
 
     whole batch in the split, no gap record, nothing deleted, above the floors, no filter, all columns    passed on
     else                                                             decoded, hidden, filtered, projected, encoded
 
-The same split gives the same rows each time, but what was deleted meanwhile is gone, and what retention took meanwhile is a
-gap: each batch is judged at the moment when it is read, by the floors and deleted seqs of that moment.
+Two reads of a split return the same rows, except that records deleted meanwhile are missing and records evicted meanwhile
+are a gap: each batch is read with the floors and deleted seqs of that moment.
 I1: rows, gaps, deleted and hidden records add up to the split's range: a seq that is none of them is DataCorrupt.
-I2: nothing is kept between two batches, no file is held: a log may be sealed, merged and trimmed while it is read.
-I3: a split of a fold is read as a fold is rebuilt: the floors of retention hide nothing; what a later base replaced is
-HistoryGone, since nobody knows any more what of it was deleted.
-Memory: one stored batch, or one large append, and what is made of 8 MiB of it.
-Threading: event loop; files are read and batches made on reader threads.
+I2: no state is kept between two batches and no file is held: a log may be sealed, merged and trimmed during the read.
+I3: a split of a fold is read as a fold is rebuilt: the floors of retention hide nothing; rows that a later base replaced are
+HistoryGone, since the deleted seqs no longer list their deletes.
+Memory: one stored batch, or one large append, and the messages made of 8 MiB of it.
+Threading: event loop; files are read and batches encoded on reader threads.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
     from eddyline.store.splits.slots import SplitSlots
 
 
-class _Range(NamedTuple):
-    """Seqs above `after_seq` and up to `through_seq`, of which so many are live records."""
+class _SeqRange(NamedTuple):
+    """Seqs above `after_seq` and up to `through_seq`, with their count of live records."""
 
     after_seq: int
     through_seq: int
     live_count: int
 
 
-class _ToEncode(NamedTuple):
+class _DecodedRange(NamedTuple):
     """Decoded batches that hold all live records of a range."""
 
-    within: _Range
+    seq_range: _SeqRange
     parts: tuple[SplitRows, ...]
 
 
-class _Step(NamedTuple):
-    """All up to `cursor`: as it is sent, or to be encoded."""
+class _ReadStep(NamedTuple):
+    """Items up to `cursor`: ready to send, or decoded rows to encode."""
 
     cursor: int
     items: tuple[SplitItem, ...] = ()
-    to_encode: _ToEncode | None = None
+    decoded: _DecodedRange | None = None
 
 
 class SplitReader:
@@ -83,7 +83,7 @@ class SplitReader:
         slots: SplitSlots,
         on_corrupt: Callable[[DataCorrupt], None],
     ) -> None:
-        """`on_corrupt` is told every damaged piece that a read meets."""
+        """`on_corrupt` is called with every damaged piece that a read hits."""
         self._pieces = pieces
         self._base = base
         self._hidden_values = hidden_values
@@ -91,21 +91,21 @@ class SplitReader:
         self._slots = slots
         self._on_corrupt = on_corrupt
 
-    async def read(self, topic: Topic, asked: SplitRead) -> AsyncGenerator[SplitFrame, None]:
-        """The schema, then batches and gaps in order, then the counts.
+    async def read(self, topic: Topic, request: SplitRead) -> AsyncGenerator[SplitFrame, None]:
+        """Yield the schema, then batches and gaps in order, then the counts.
 
         Raises:
             InvalidArgument, CursorAhead, TopicNotFound (deleted meanwhile), TooManyScans, DataCorrupt; of a split of a fold
                 NotKv, FoldLost, HistoryGone.
         """
-        split = asked.split
+        split = request.split
         check_split(split)
-        check_filter(asked.split_filter)
+        check_filter(request.split_filter)
         _check_topic(topic, split)
-        async with self._slots.place():
-            yield SchemaMessage(schema_message(asked.columns))
-            split_filter = of_topic(asked.split_filter, topic.config)
-            scan = SplitScan(topic, split, split_filter, asked.columns, asked.pack, SplitTally())
+        async with self._slots.stream():
+            yield SchemaMessage(schema_message(request.columns))
+            split_filter = of_topic(request.split_filter, topic.config)
+            scan = SplitScan(topic, split, split_filter, request.columns, request.pack, SplitTally())
             frames = self._base.read(scan) if split.kind is SplitKind.BASE else self._log(scan)
             async with aclosing(frames):
                 try:
@@ -126,12 +126,12 @@ class SplitReader:
         while cursor < split.last:
             _check_there(topic, split)
             if split.kind is SplitKind.LOG:
-                lost = topic.floors.gap_after(cursor)
-                if lost is not None:
-                    lost = lost._replace(last_seq=min(lost.last_seq, split.last))
-                    tally.gaps += lost.last_seq - cursor
-                    cursor = lost.last_seq
-                    yield lost
+                gap = topic.floors.gap_after(cursor)
+                if gap is not None:
+                    gap = gap._replace(last_seq=min(gap.last_seq, split.last))
+                    tally.gaps += gap.last_seq - cursor
+                    cursor = gap.last_seq
+                    yield gap
                     continue
                 if topic.floors.trim > cursor:
                     through_seq = min(topic.floors.trim, split.last)
@@ -143,13 +143,13 @@ class SplitReader:
             cursor = step.cursor
             for item in step.items:
                 yield item
-            if step.to_encode is not None:
-                async with aclosing(self._made(scan, step.to_encode)) as items:
+            if step.decoded is not None:
+                async with aclosing(self._encode(scan, step.decoded)) as items:
                     async for item in items:
                         yield item
 
-    async def _step(self, scan: SplitScan, cursor: int) -> _Step:
-        """The next piece; nothing, and the same cursor, where what it is judged by has moved meanwhile."""
+    async def _step(self, scan: SplitScan, cursor: int) -> _ReadStep:
+        """Read the next piece; no items and the same cursor if floors or base moved during the read."""
         topic, split, tally = scan.topic, scan.split, scan.tally
         piece = await self._pieces.after(topic, cursor, split.last, scan.split_filter)
         through_seq = min(piece.last_seq, split.last) if piece is not None else split.last
@@ -167,8 +167,8 @@ class SplitReader:
                 batch = await self._pieces.run(piece.stored.batch)
                 piece = piece._replace(stored=None, batches=(batch,))
         if _has_moved(topic, split, cursor):
-            return _Step(cursor)
-        # From here to the next wait all is of one moment.
+            return _ReadStep(cursor)
+        # No await from here to the next one: counts and rows are of one moment.
         deleted_count = topic.deleted_seqs.count(cursor + 1, through_seq)
         gap_count = topic.uncounted.count(cursor + 1, through_seq) - deleted_count
         live_count = through_seq - cursor - deleted_count - gap_count
@@ -178,49 +178,49 @@ class SplitReader:
             message, entry, _ = piece.stored
             _check_whole(entry.rows, live_count, cursor, through_seq)
             tally.rows += entry.rows
-            passed = ArrowMessage(message, entry.checksum, entry.rows)
-            return _Step(through_seq, (await self._pieces.run(partial(scan.packed, passed)),))
+            unchanged = ArrowMessage(message, entry.checksum, entry.rows)
+            return _ReadStep(through_seq, (await self._pieces.run(partial(scan.packed, unchanged)),))
         if piece is None or not piece.batches:
             if piece is None or scan.split_filter.passes_all():
                 _check_whole(0, live_count, cursor, through_seq)
             tally.hidden += live_count
-            return _Step(through_seq)
-        return await self._judged(scan, piece, _Range(cursor, through_seq, live_count))
+            return _ReadStep(through_seq)
+        return await self._visible_step(scan, piece, _SeqRange(cursor, through_seq, live_count))
 
-    async def _judged(self, scan: SplitScan, piece: ScanPiece, within: _Range) -> _Step:
-        """What is decoded, and what of it may be seen."""
+    async def _visible_step(self, scan: SplitScan, piece: ScanPiece, seq_range: _SeqRange) -> _ReadStep:
+        """Return the decoded rows of a piece, with deleted rows hidden."""
         topic, split = scan.topic, scan.split
-        shown = [_shown(topic, batch, within) for batch in piece.batches]
+        rows = [_rows_in_range(topic, batch, seq_range) for batch in piece.batches]
         hidden_count = 0
         if split.kind is SplitKind.HISTORY:
-            shown, hidden_count = await self._hidden_values.filter(topic, shown, as_of_seq=split.as_of_seq)
+            rows, hidden_count = await self._hidden_values.filter(topic, rows, as_of_seq=split.as_of_seq)
         scan.tally.deleted += hidden_count
-        left = within._replace(live_count=within.live_count - hidden_count)
-        return _Step(within.through_seq, to_encode=_ToEncode(left, tuple(shown)))
+        remaining = seq_range._replace(live_count=seq_range.live_count - hidden_count)
+        return _ReadStep(seq_range.through_seq, decoded=_DecodedRange(remaining, tuple(rows)))
 
-    async def _made(self, scan: SplitScan, to_encode: _ToEncode) -> AsyncGenerator[SplitItem, None]:
-        """Messages of what is decoded, one batch at a time: a large append is many."""
-        within, parts = to_encode
+    async def _encode(self, scan: SplitScan, decoded: _DecodedRange) -> AsyncGenerator[SplitItem, None]:
+        """Yield messages of decoded rows, one batch at a time: a large append has many."""
+        seq_range, parts = decoded
         live_count = 0
         for part in parts:
             async with self._slots.job():
-                found = await self._pieces.run(partial(encoded, [part], scan))
-            live_count += found.live_count
-            scan.tally.rows += found.row_count
-            scan.tally.hidden += found.live_count - found.row_count
-            for item in found.items:
+                result = await self._pieces.run(partial(encoded, [part], scan))
+            live_count += result.live_count
+            scan.tally.rows += result.row_count
+            scan.tally.hidden += result.live_count - result.row_count
+            for item in result.items:
                 yield item
-        _check_whole(live_count, within.live_count, within.after_seq, within.through_seq)
+        _check_whole(live_count, seq_range.live_count, seq_range.after_seq, seq_range.through_seq)
 
 
-def _shown(topic: Topic, batch: Batch, within: _Range) -> SplitRows:
-    start, stop = batch.index_after(within.after_seq), batch.index_after(within.through_seq)
-    gone = topic.deleted_seqs.mask(batch.slice(start, stop)) if stop > start else None
-    return SplitRows(batch, start, stop, gone)
+def _rows_in_range(topic: Topic, batch: Batch, seq_range: _SeqRange) -> SplitRows:
+    start, stop = batch.index_after(seq_range.after_seq), batch.index_after(seq_range.through_seq)
+    hidden = topic.deleted_seqs.mask(batch.slice(start, stop)) if stop > start else None
+    return SplitRows(batch, start, stop, hidden)
 
 
 def _has_moved(topic: Topic, split: Split, cursor: int) -> bool:
-    """Whether what is read next is to be told otherwise than by its rows."""
+    """Return whether the next rows are no longer readable: deleted, trimmed, or replaced by a later base."""
     if split.kind is SplitKind.LOG:
         return topic.deleted or topic.floors.trim > cursor
     return topic.deleted or split.base_seq < topic.retained_after_seq
@@ -243,18 +243,18 @@ def _check_topic(topic: Topic, split: Split) -> None:
 
 
 def _check_there(topic: Topic, split: Split) -> None:
-    """Raises TopicNotFound where the topic was deleted, HistoryGone where what a split was planned by is replaced."""
+    """Raise TopicNotFound if the topic was deleted, HistoryGone if a later base replaced the split's base."""
     if topic.deleted:
         raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
     if split.kind is SplitKind.HISTORY and split.base_seq < topic.retained_after_seq:
         raise history_gone(topic)
 
 
-def _check_whole(found_count: int, live_count: int, after_seq: int, through_seq: int) -> None:
-    """Raises DataCorrupt where a seq that is live is in no file."""
-    if found_count != live_count:
+def _check_whole(stored_count: int, live_count: int, after_seq: int, through_seq: int) -> None:
+    """Raise DataCorrupt if a live seq is in no file."""
+    if stored_count != live_count:
         raise DataCorrupt(
-            f"of seqs {after_seq + 1} to {through_seq} {live_count} are records, and {found_count} are in files",
+            f"of seqs {after_seq + 1} to {through_seq} {live_count} are records, and {stored_count} are in files",
             file="log",
             offset=after_seq + 1,
         )

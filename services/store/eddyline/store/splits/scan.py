@@ -1,9 +1,9 @@
-"""One topic's log in pieces for a scan: a segment's record batch as its message, or a run of WAL frames, or of memory.
+"""Log pieces for a scan: a segment's record batch as its Arrow message, or a run of WAL frames or of batches in memory.
 
-Unlike `stored_log.py` it keeps nothing and shares nothing: a scan would only push hot batches out of the cache. Each step
-looks the next piece up anew, so that a log may be sealed, merged and trimmed between two steps.
-I1: a piece holds all that is stored of the seqs above the cursor and up to its `last_seq`. I2: a segment is held while a job
-reads it, also where its reader was cancelled meanwhile.
+Unlike `log_io/pieces.py` it bypasses the cache: a scan would only push hot batches out of it. Each step looks up the next
+piece again, so that a log may be sealed, merged and trimmed between two steps.
+I1: a piece holds every stored record above the cursor and up to its `last_seq`. I2: a segment is held while a job reads it,
+also if its reader is cancelled meanwhile.
 Threading: event loop; files are read on the reader threads, one job at a time for each reader.
 """
 
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FRAMES_AT_ONCE: Final = 2_048
-"""Frames of a job: of single appends, read and joined, some 60 ms of a thread."""
+"""Frames of one job: if each is a single append, reading and joining them takes a thread some 60 ms."""
 
 
 class StoredMessage(NamedTuple):
-    """A record batch of a segment or base, verified, as it was written."""
+    """A record batch of a segment or base as written, verified."""
 
     message: bytes
     entry: BatchEntry
     path: Path
 
     def batch(self) -> Batch:
-        """It, decoded. Raises: DataCorrupt."""
+        """Decode it. Raises: DataCorrupt."""
         return decode_message(self.message, self.path, self.entry)
 
 
 class ScanPiece(NamedTuple):
-    """What is stored up to `last_seq`: a message, or batches; neither = the filter denies it by what it says of itself."""
+    """Stored records up to `last_seq`: a message, or batches; neither = the filter rules them out by footer or summary."""
 
     last_seq: int
     stored: StoredMessage | None = None
@@ -67,10 +67,11 @@ class ScanPieces:
         self._worker = worker
 
     async def after(self, topic: Topic, seq: int, last_seq: int, split_filter: SplitFilter) -> ScanPiece | None:
-        """The first piece that holds a seq above `seq`, of those that begin at or below `last_seq`; None = there is none.
+        """Return the first piece that holds a seq above `seq`, of those that begin at or below `last_seq`; None = no such
+        piece.
 
         Raises:
-            DataCorrupt: it cannot be read, or is not what was written. TopicNotFound: it was deleted meanwhile.
+            DataCorrupt: it cannot be read, or its checksum is wrong. TopicNotFound: the topic was deleted meanwhile.
         """
         while True:
             segment = topic.segments.after(seq)
@@ -88,14 +89,14 @@ class ScanPieces:
                 with unless_deleted(topic):
                     batches = await self.run(partial(self._frames, topic.id, entries))
             except DataCorrupt:
-                # Sealed, carried or trimmed while they were read: they are looked for anew.
+                # Sealed, carried or trimmed during the read: look them up again.
                 if frames_after(topic, seq, last_seq) == entries:
                     raise
                 continue
             return ScanPiece(entries[-1].last_seq, batches=batches)
 
     async def footer(self, segment: Segment) -> Footer:
-        """A segment's footer; the caller holds the segment.
+        """Return a segment's footer; the caller holds the segment.
 
         Raises:
             DataCorrupt.
@@ -104,7 +105,7 @@ class ScanPieces:
         return footer if footer is not None else await self.run(partial(self._files.footer, segment))
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run a job on the reader threads. A cancelled caller waits for it: what the job reads stays till then."""
+        """Run a job on the reader threads. A cancelled caller waits for it: the files of the job must stay until then."""
         running = self._worker.submit(job)
         await settled(running)
         return running.result()
@@ -127,34 +128,35 @@ class ScanPieces:
 
     async def _of_memory(self, topic: Topic, seq: int, last_seq: int) -> ScanPiece | None:
         assert topic.memory is not None
-        found: list[Batch] = []
+        batches: list[Batch] = []
         rows = size = 0
-        while len(found) < FRAMES_AT_ONCE and (batch := topic.memory.after(seq)) is not None:
+        while len(batches) < FRAMES_AT_ONCE and (batch := topic.memory.after(seq)) is not None:
             rows, size = rows + batch.count, size + batch.nbytes
-            if batch.first_seq > last_seq or (found and (rows > ROWS_MAX or size > BYTES_MAX)):
+            if batch.first_seq > last_seq or (batches and (rows > ROWS_MAX or size > BYTES_MAX)):
                 break
-            found.append(batch)
+            batches.append(batch)
             seq = batch.last_seq
-        if not found:
+        if not batches:
             return None
-        return ScanPiece(seq, batches=await self.run(partial(_joined, found)))
+        return ScanPiece(seq, batches=await self.run(partial(_joined, batches)))
 
     def _frames(self, topic_id: int, entries: Sequence[IndexEntry]) -> tuple[Batch, ...]:
         return _joined([self._files.frame(topic_id, entry.location) for entry in entries])
 
 
 def frames_after(topic: Topic, seq: int, last_seq: int) -> list[IndexEntry]:
-    """The frames above `seq` that begin at or below `last_seq`, as many as make one record batch; at least one, if any."""
-    found: list[IndexEntry] = []
+    """Return the frames above `seq` that begin at or below `last_seq`, as many as make one record batch; at least one, if
+    any."""
+    entries: list[IndexEntry] = []
     index = topic.index
     start, rows, size = index.position_after(seq), 0, 0
     for position in range(start, min(len(index), start + FRAMES_AT_ONCE)):
         entry = index.entry(position)
         rows, size = rows + entry.last_seq - entry.first_seq + 1, size + entry.location.length
-        if entry.first_seq > last_seq or (found and (rows > ROWS_MAX or size > BYTES_MAX)):
+        if entry.first_seq > last_seq or (entries and (rows > ROWS_MAX or size > BYTES_MAX)):
             break
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _joined(batches: Sequence[Batch]) -> tuple[Batch, ...]:

@@ -1,11 +1,9 @@
-"""Whose turn it is to read a split: a few streams are served at a time, others wait for their turn, and of these only so
-many and only so long.
+"""Slots of split reads: a few streams are served at a time; others wait, bounded in number and time.
 
-A stream holds its place until it ends, since it holds memory meanwhile: a stored batch, and what was made of it. Beneath,
-reading and making a batch is one job, of which fewer run at once: readers of other calls keep threads, and appends the
-interpreter.
-I1: at most `STREAMS_AT_ONCE` streams have a place and at most `JOBS_AT_ONCE` jobs run, first come, first served.
-I2: who goes, served or not, gives its place to the next.
+A stream keeps its slot until it ends, since it holds memory meanwhile: a stored batch and the messages made of it. Reading
+and encoding one batch is a job, and fewer jobs run at once: reads of other calls keep threads, appends keep the interpreter.
+I1: at most `STREAMS_AT_ONCE` streams have a slot and at most `JOBS_AT_ONCE` jobs run, first come, first served.
+I2: a stream that ends, served or not, passes its slot to the next.
 Threading: event loop.
 """
 
@@ -29,17 +27,17 @@ STREAMS_AT_ONCE: Final = 8
 """Each holds a record batch, 768 KiB of cells (8 MiB in older segments), and its message, which may be in gRPC once more: 20
 MiB, with older ones 200. A scan engine with two cores for each of four executors keeps as many busy."""
 WAITING_MAX: Final = 64
-"""Elsewhere unbounded. A waiting call costs no memory to speak of; more of them would wait longer than they may."""
+"""[asyncio.Semaphore: unbounded] A waiting call costs next to no memory; more of them would exceed their wait timeout."""
 WAIT_S_MAX: Final = 30.0
-"""As long as any other call waits at most."""
+"""The longest wait of any other call."""
 JOBS_AT_ONCE: Final = 2
-"""Half of the reader threads, and no more than there are cores on the smallest machine: one decompresses while another's
-file is read."""
+"""Half of the reader threads, and no more than the cores of the smallest machine: one job decompresses while another reads
+its file."""
 RETRY_AFTER_MS: Final = 1_000
 
 
 class SplitSlots:
-    """Places for streams, and turns for their jobs."""
+    """Slots for streams, and for their jobs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -49,32 +47,32 @@ class SplitSlots:
 
     @property
     def served(self) -> int:
-        """Streams that have a place."""
+        """Streams that have a slot."""
         return STREAMS_AT_ONCE - self._free
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for one."""
+        """Calls that wait for a slot."""
         return len(self._waiting)
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """A stream's place, for as long as this is open.
+    async def stream(self) -> AsyncIterator[None]:
+        """Hold a stream's slot while the context is open.
 
         Raises:
-            TooManyScans: too many wait, or none became free in time.
+            TooManyScans: `WAITING_MAX` calls wait already, or no slot became free in `WAIT_S_MAX`.
         """
-        await self._take()
+        await self._acquire()
         try:
             yield
         finally:
-            self._leave()
+            self._release()
 
     def job(self) -> AbstractAsyncContextManager[None]:
-        """A job's turn."""
+        """Hold a job's slot while the context is open."""
         return self._jobs
 
-    async def _take(self) -> None:
+    async def _acquire(self) -> None:
         if self._free:
             self._free -= 1
             return
@@ -86,7 +84,7 @@ class SplitSlots:
             await wait_event(self._clock, turn, WAIT_S_MAX)
         except asyncio.CancelledError:
             if turn.is_set():
-                self._leave()
+                self._release()
             else:
                 self._waiting.remove(turn)
             raise
@@ -94,13 +92,13 @@ class SplitSlots:
             self._waiting.remove(turn)
             raise _too_many(f"no place to read a split became free in {WAIT_S_MAX:.0f} s")
 
-    def _leave(self) -> None:
-        """Give the place to who waits longest."""
+    def _release(self) -> None:
+        """Pass the slot to the call that has waited longest."""
         if self._waiting:
             self._waiting.popleft().set()
         else:
             self._free += 1
 
 
-def _too_many(words: str) -> TooManyScans:
-    return TooManyScans(words, scansMax=STREAMS_AT_ONCE, retryAfterMs=RETRY_AFTER_MS)
+def _too_many(message: str) -> TooManyScans:
+    return TooManyScans(message, scansMax=STREAMS_AT_ONCE, retryAfterMs=RETRY_AFTER_MS)

@@ -80,7 +80,7 @@ ALL: Final = SplitFilter()
 
 
 class PlanMark(NamedTuple):
-    """Where a page of a plan ended: the state that the next page continues from. `next_first` is of a split of `kind`."""
+    """End of a page of a plan: the state that the next page continues from. `next_first` is of a split of `kind`."""
 
     epoch: int
     first_seq: int

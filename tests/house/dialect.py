@@ -33,7 +33,7 @@ _PASSIVE: Final = re.compile(
 )
 WORDS: Final = ("anew", "beside", "elsewhere", "nobody", "whoever", "shown", "told")
 _WORD: Final = {word: re.compile(rf"\b{word}\b", re.IGNORECASE) for word in WORDS}
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*(\"])|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.|[IJ]\d+[: ]))")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:])(?:\*\*)?\s+(?=[A-Z`*(\"])|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.|[IJ]\d+[: ]))")
 
 
 class Figures(NamedTuple):

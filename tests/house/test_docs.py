@@ -41,22 +41,6 @@ MEMBERS = (
     "libs/cli",
     "libs/core",
 )
-DOCUMENTS = (
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "libs/core/ACCESS.md",
-    "services/store/FORMAT.md",
-    "libs/client/FORMAT.md",
-    *(f"{member}/README.md" for member in MEMBERS),
-    "libs/clients/README.md",
-    *(f"libs/clients/{language}/README.md" for language in ("node", "go", "java")),
-    "proto/README.md",
-    "helm/eddyline/README.md",
-    "helm/eddyline/UPGRADING.md",
-    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "helm/eddyline/runbooks").glob("*.md"))),
-)
 SECTIONS = (
     "What it is",
     "What it owns",
@@ -120,6 +104,9 @@ def paths() -> frozenset[str]:
     return frozenset(files) | folders
 
 
+DOCUMENTS = sorted(name for name in paths() if name.endswith(".md"))
+
+
 def spans(document: str) -> list[str]:
     """What stands in backticks, outside of blocks."""
     prose = re.sub(r"```.*?```", "", text_of(document), flags=re.DOTALL)
@@ -179,7 +166,8 @@ def test_every_setting_is_documented_with_its_default(settings: Settings) -> Non
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_no_other_setting_is_named(document: str) -> None:
-    known = {ADDRESS_VARIABLE, *ENVIRONMENT.values()} | {
+    bench = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests/bench").rglob("*.py"))
+    known = {ADDRESS_VARIABLE, *ENVIRONMENT.values(), *re.findall(r"\bEDDYLINE_BENCH_[A-Z]+\b", bench)} | {
         settings.prefix + field.name.upper() for settings in SETTINGS for field in dataclasses.fields(settings.defaults)
     }
     assert set(re.findall(r"\bEDDYLINE_[A-Z_]*[A-Z]\b", text_of(document))) <= known

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import grpc
 
@@ -28,13 +28,14 @@ from eddyline.core.auth.open_calls import OpenCall, OpenCalls
 from eddyline.core.auth.quotas import Quotas
 from eddyline.core.auth.rules import RULES, Rule
 from eddyline.core.errors import EddylineError, PermissionDenied, Unauthenticated
-from eddyline.core.transport.handler_cache import HandlerCache
+from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like, make_handler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
+    from eddyline.core.transport.handlers import Continuation, Handler
+
     Context = grpc.aio.ServicerContext[object, object]
-    Handler = grpc.RpcMethodHandler[Any, Any]
 
 AUTHORIZATION: Final = "authorization"
 BEARER: Final = "bearer "
@@ -46,7 +47,6 @@ balancer, a supervisor and a person are a handful."""
 _ANYBODY: Final = Grant("anybody without a key", frozenset(), requests_max=OPEN_CALLS_MAX)
 
 Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 class _Shown(NamedTuple):
@@ -75,8 +75,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         self._calls = OpenCalls()
         self.refused_count = 0
         """Calls of nobody that is known, since the start."""
-        self._wrapped_handlers: HandlerCache[Handler] = HandlerCache(self._wrapped)
-        self._refusing: Handler = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._wrapped_handlers: HandlerCache[Handler] = HandlerCache(self._make_wrapped)
+        self._refusing = make_handler(_refuse, request_streaming=True, response_streaming=True)
 
     @property
     def enforced(self) -> bool:
@@ -96,10 +96,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         )
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
         method = handler_call_details.method
         rule = RULES.get(method)
         if not self.enforced:
@@ -120,11 +118,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         return None if handler is None else self._wrap(handler, method)
 
-    async def _open(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+    async def _open(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """A call that needs no key: all of them together are bounded, so that they leave room for those with one."""
         try:
             self.quotas.enter(_ANYBODY, is_watch=False)
@@ -132,12 +126,10 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             return self._refused(error)
         return await continuation(handler_call_details)
 
-    def _wrap(
-        self, handler: grpc.RpcMethodHandler[Request, Response], method: str
-    ) -> grpc.RpcMethodHandler[Request, Response]:
+    def _wrap(self, handler: Handler, method: str) -> Handler:
         return self._wrapped_handlers.get(handler, method)
 
-    def _refused(self, error: EddylineError) -> grpc.RpcMethodHandler[Any, Any]:
+    def _refused(self, error: EddylineError) -> Handler:
         """A handler that refuses before the message is received: of the kind that asks for its messages itself."""
         _REFUSAL.set(error)
         return self._refusing
@@ -196,20 +188,13 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         told = ", ".join(names)[:255]
         raise Unauthenticated("this role needs a key, or a certificate with a name that it knows", certificate=told)
 
-    def _wrapped(self, handler: Handler, method: str) -> Handler:
-        rule = RULES[method]
-        decode, encode = handler.request_deserializer, handler.response_serializer
-        # The casts: gRPC's types know only synchronous handlers.
-        if handler.unary_unary is not None:
-            unary = self._unary(cast("Callable[..., Awaitable[object]]", handler.unary_unary), method, rule)
-            return grpc.unary_unary_rpc_method_handler(unary, decode, encode)
-        if handler.unary_stream is not None:
-            stream = self._stream(cast("Callable[..., object]", handler.unary_stream), method, rule)
-            return grpc.unary_stream_rpc_method_handler(stream, decode, encode)
-        if handler.stream_stream is not None:
-            stream = self._stream(cast("Callable[..., object]", handler.stream_stream), method, rule, steps=True)
-            return grpc.stream_stream_rpc_method_handler(stream, decode, encode)
-        raise AssertionError(f"{method}: the contract has no call of many requests and one answer")
+    def _make_wrapped(self, handler: Handler, method: str) -> Handler:
+        rule, behaviour = RULES[method], behaviour_of(handler)
+        if handler.response_streaming:
+            stream = self._stream(behaviour, method, rule, steps=handler.request_streaming)
+            return handler_like(handler, stream)
+        assert not handler.request_streaming, f"{method}: the contract has no call of many requests and one answer"
+        return handler_like(handler, self._unary(behaviour, method, rule))
 
     def _unary(
         self, behaviour: Callable[..., Awaitable[object]], method: str, rule: Rule

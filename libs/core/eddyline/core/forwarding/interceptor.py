@@ -15,7 +15,7 @@ Threading: event loop.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -24,15 +24,15 @@ from eddyline.core.forwarding.list_topics import list_topics
 from eddyline.core.forwarding.routes import ROUTES, Route, source_of, topic_of
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.transport.cluster_check import FORWARDED_KEY
-from eddyline.core.transport.handler_cache import HandlerCache
+from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
     from typing import Protocol
 
     from eddyline.core.forwarding.shards import ShardForwarder
+    from eddyline.core.transport.handlers import Continuation, Handler
 
-    Handler = grpc.RpcMethodHandler[Any, Any]
     Unary = Callable[[Any, Any], Awaitable[Any]]
     Stream = Callable[[Any, Any], Any]
 
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 
         async def has_source(self, name: str) -> bool:
             """Return True if the shard has a source of this name."""
-
-
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 class _Received:
@@ -85,10 +81,8 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
         self._sending_handlers: HandlerCache[Handler] = HandlerCache(self._sending)
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or method not in self._methods:
@@ -99,17 +93,13 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
 
     def _sending(self, handler: Handler, method: str) -> Handler:
         decode, encode = _recording(handler.request_deserializer), _or_bytes(handler.response_serializer)
-        # The casts: gRPC's types know only synchronous handlers.
-        if handler.unary_unary is not None:
-            unary = self._unary(cast("Unary", handler.unary_unary), method)
-            return grpc.unary_unary_rpc_method_handler(unary, decode, encode)
-        if handler.unary_stream is not None:
-            stream = self._stream(cast("Stream", handler.unary_stream), method)
-            return grpc.unary_stream_rpc_method_handler(stream, decode, encode)
-        assert handler.stream_stream is not None
-        serve = cast("Stream", handler.stream_stream)
-        duplex = self._each(serve, method) if ROUTES[method] is Route.EACH else self._duplex(serve, method)
-        return grpc.stream_stream_rpc_method_handler(duplex, decode, encode)
+        wrap = self._unary
+        if handler.request_streaming:
+            assert handler.response_streaming
+            wrap = self._each if ROUTES[method] is Route.EACH else self._duplex
+        elif handler.response_streaming:
+            wrap = self._stream
+        return handler_like(handler, wrap(behaviour_of(handler), method), decode=decode, encode=encode)
 
     def _unary(self, behaviour: Unary, method: str) -> Unary:
         route = ROUTES[method]

@@ -13,23 +13,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
-from eddyline.core.transport.handler_cache import HandlerCache
+from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from eddyline.core.transport.handlers import Continuation, Handler
 
 METHODS: Final = frozenset(("/eddyline.v1.LogService/AppendRecords", "/eddyline.v1.ApplyService/ApplyBatch"))
 FORMS: Final = 3
 """What a message takes once it is there, in its own sizes: as it came, as columns, as a frame on its way to the disk; at
 ingest also in pieces, and as it goes to the store."""
-
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 class _Claim:
@@ -55,31 +52,26 @@ class AppendLimiter(grpc.aio.ServerInterceptor):
         self.bytes = 0
         """Claimed now."""
         self._is_held = False
-        self._counting_handlers: HandlerCache[grpc.RpcMethodHandler[Any, Any]] = HandlerCache(self._counting)
+        self._counting_handlers: HandlerCache[Handler] = HandlerCache(self._counting)
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
         handler = await continuation(handler_call_details)
         if handler is None or handler_call_details.method not in METHODS:
             return handler
         await self.claim()
         return self._counting_handlers.get(handler, handler_call_details.method)
 
-    def _counting(
-        self, handler: grpc.RpcMethodHandler[Request, Response], _method: str
-    ) -> grpc.RpcMethodHandler[Request, Response]:
-        decode = cast("Callable[[bytes], Request]", handler.request_deserializer)
+    def _counting(self, handler: Handler, _method: str) -> Handler:
+        decode = handler.request_deserializer
+        assert decode is not None
 
-        def received(message: bytes) -> Request:
+        def received(message: bytes) -> object:
             self._change(_CLAIM.get(), FORMS * len(message))
             return decode(message)
 
-        # The cast: gRPC's types know only synchronous handlers.
-        answer = cast("Callable[..., object]", handler.unary_unary)
-        return grpc.unary_unary_rpc_method_handler(answer, received, handler.response_serializer)
+        return handler_like(handler, behaviour_of(handler), decode=received)
 
     def hold(self, memory_is_full: bool) -> None:
         """Let calls in one at a time while memory is full: the store refuses them, and tells why."""

@@ -18,18 +18,20 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from eddyline.core.errors import EddylineError, Internal, InvalidArgument
 from eddyline.core.runtime.logging import fields
-from eddyline.core.transport.handler_cache import HandlerCache
+from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like
 from eddyline.core.transport.status import to_status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from eddyline.core.transport.handlers import Continuation, Handler
 
     # What a handler gets and gives; gRPC's own types leave asynchronous handlers out.
     Context = grpc.aio.ServicerContext[object, object]
@@ -53,7 +55,6 @@ of the call is judged."""
 _LOG: Final = logging.getLogger(__name__)
 
 Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 def random_id() -> str:
@@ -66,34 +67,22 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, *, new_id: NewId = random_id) -> None:
         self._new_id = new_id
-        self._wrapped_handlers: HandlerCache[grpc.RpcMethodHandler[Any, Any]] = HandlerCache(self._wrapped)
+        self._wrapped_handlers: HandlerCache[Handler] = HandlerCache(self._wrap)
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
         handler = await continuation(handler_call_details)
         return None if handler is None else self._wrapped_handlers.get(handler, handler_call_details.method)
 
-    def _wrapped(
-        self, handler: grpc.RpcMethodHandler[Request, Response], method: str
-    ) -> grpc.RpcMethodHandler[Request, Response]:
+    def _wrap(self, handler: Handler, method: str) -> Handler:
         decode = _bounded(handler.request_deserializer, method)
-        response = handler.response_serializer
-        # The casts: gRPC's types know only synchronous handlers, an aio server has only asynchronous ones.
-        if handler.unary_unary is not None:
-            unary = _unary(cast("UnaryBehaviour", handler.unary_unary), method, self._new_id)
-            return grpc.unary_unary_rpc_method_handler(unary, _late(decode), response)
-        if handler.stream_unary is not None:
-            unary = _unary(cast("UnaryBehaviour", handler.stream_unary), method, self._new_id)
-            return grpc.stream_unary_rpc_method_handler(unary, _checked(decode), response)
-        if handler.unary_stream is not None:
-            stream = _stream(cast("StreamBehaviour", handler.unary_stream), method, self._new_id)
-            return grpc.unary_stream_rpc_method_handler(stream, _late(decode), response)
-        assert handler.stream_stream is not None
-        stream = _stream(cast("StreamBehaviour", handler.stream_stream), method, self._new_id)
-        return grpc.stream_stream_rpc_method_handler(stream, _checked(decode), response)
+        wrap = _stream if handler.response_streaming else _unary
+        return handler_like(
+            handler,
+            wrap(behaviour_of(handler), method, self._new_id),
+            decode=_checked(decode) if handler.request_streaming else _late(decode),
+        )
 
 
 def _bounded(decode: Decode[Request] | None, method: str) -> Decode[Request] | None:

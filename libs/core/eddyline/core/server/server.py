@@ -25,6 +25,7 @@ from eddyline.core.server.health import HealthBoard
 from eddyline.core.server.method_table import TableServer
 from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 from eddyline.core.transport.cluster_check import ClusterIdInterceptor
+from eddyline.core.transport.handlers import make_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -115,7 +116,16 @@ class RoleServer:
 
         Call it after the generated servicer was added: what is registered later wins.
         """
-        handlers = {name: _raw_handler(method) for name, method in methods.items()}
+        handlers = {
+            name: make_handler(
+                method.answer,
+                method.parse_request,
+                method.serialize_answer,
+                request_streaming=method.request_stream,
+                response_streaming=method.response_stream,
+            )
+            for name, method in methods.items()
+        }
         self.grpc.add_registered_method_handlers(service, handlers)
 
     async def start(self, *service_names: str) -> str:
@@ -185,16 +195,3 @@ def _age_options(age_ms_max: int) -> tuple[tuple[str, int], ...]:
         ("grpc.max_connection_age_ms", age_ms_max),
         ("grpc.max_connection_age_grace_ms", age_ms_max * CONNECTION_GRACE),
     )
-
-
-def _raw_handler(method: RawMethod) -> grpc.RpcMethodHandler[object, bytes]:
-    match method.request_stream, method.response_stream:
-        case False, False:
-            make = grpc.unary_unary_rpc_method_handler
-        case False, True:
-            make = grpc.unary_stream_rpc_method_handler
-        case True, False:
-            make = grpc.stream_unary_rpc_method_handler
-        case _:
-            make = grpc.stream_stream_rpc_method_handler
-    return make(method.answer, method.parse_request, method.serialize_answer)

@@ -8,22 +8,20 @@ Order: behind `eddyline.core.server.error_interceptor`, which makes the refusal 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import grpc
 
 from eddyline.core.errors import ClusterMismatch
+from eddyline.core.transport.handlers import handler_like
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from eddyline.core.transport.handlers import Continuation, Handler
 
 CLUSTER_ID_KEY: Final = "eddyline-cluster-id"
 FORWARDED_KEY: Final = "eddyline-forwarded"
 """The mark of a call that a role passed on to the store that it belongs to; its value is the id of that role's cluster."""
 _ID_KEYS: Final = frozenset((CLUSTER_ID_KEY, FORWARDED_KEY))
-
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 
 
 def cluster_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
@@ -44,10 +42,8 @@ class ClusterIdInterceptor(grpc.aio.ServerInterceptor):
         self._cluster_id = cluster_id
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -56,22 +52,11 @@ class ClusterIdInterceptor(grpc.aio.ServerInterceptor):
                 return self._refusing(handler, value if isinstance(value, str) else value.decode(errors="replace"))
         return handler
 
-    def _refusing(
-        self, handler: grpc.RpcMethodHandler[Request, Response], called_by: str
-    ) -> grpc.RpcMethodHandler[Request, Response]:
+    def _refusing(self, handler: Handler, called_by: str) -> Handler:
         async def refuse(_request: object, _context: object) -> NoReturn:
             raise ClusterMismatch(
                 f"this store is of cluster {self._cluster_id}, the caller of cluster {called_by}",
                 clusterId=self._cluster_id,
             )
 
-        match handler.request_streaming, handler.response_streaming:
-            case False, False:
-                make = grpc.unary_unary_rpc_method_handler
-            case False, True:
-                make = grpc.unary_stream_rpc_method_handler
-            case True, False:
-                make = grpc.stream_unary_rpc_method_handler
-            case _:
-                make = grpc.stream_stream_rpc_method_handler
-        return make(refuse, handler.request_deserializer, handler.response_serializer)
+        return handler_like(handler, refuse)

@@ -11,7 +11,7 @@ import asyncio
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from eddyline.cli.command import add_group, add_verb, connected, limit
 from eddyline.cli.commands.data import kv_get
@@ -23,10 +23,10 @@ from eddyline.core.errors import ApplyPending, WriteUnknown
 from eddyline.core.records.record import SOURCE_DATA_META_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from eddyline.cli.command import Context, RunVerb, Subparsers
-    from eddyline.client.admin.kv import Written
+    from eddyline.client.admin.kv import Kv, Written
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 30_000
@@ -82,90 +82,78 @@ _DELETE: Final = "eddyline kv delete certs a.example.org --wait-applied"
 _PURGE: Final = "eddyline kv purge certs a.example.org"
 
 
+class _Options(TypedDict):
+    """The options that every write of the client takes."""
+
+    wait_applied: bool
+    source: str
+    timeout_s: float
+    on_written: Callable[[int], None]
+
+
 async def put(arguments: argparse.Namespace, context: Context) -> int:
-    """Put."""
+    """Run `kv put`."""
     value = await _value(arguments)
-    async with connected(arguments, context) as client:
-        with _stop_told(arguments, context) as stop:
-            written = await client.kv.put(
-                arguments.bucket,
-                os.fsencode(arguments.key),
-                value,
-                wait_applied=arguments.wait_applied,
-                source=arguments.source,
-                timeout_s=arguments.timeout / 1000,
-                on_written=stop.note,
-            )
-    return _say(arguments, context, "put", written)
+    return await _write(
+        arguments, context, "put", lambda kv, key, options: kv.put(arguments.bucket, key, value, **options)
+    )
 
 
 async def create(arguments: argparse.Namespace, context: Context) -> int:
-    """Create."""
+    """Run `kv create`."""
     value = await _value(arguments)
-    async with connected(arguments, context) as client:
-        with _stop_told(arguments, context) as stop:
-            written = await client.kv.create(
-                arguments.bucket,
-                os.fsencode(arguments.key),
-                value,
-                ttl_ms=arguments.ttl,
-                wait_applied=arguments.wait_applied,
-                source=arguments.source,
-                timeout_s=arguments.timeout / 1000,
-                on_written=stop.note,
-            )
-    return _say(arguments, context, "created", written)
+
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+        return kv.create(arguments.bucket, key, value, ttl_ms=arguments.ttl, **options)
+
+    return await _write(arguments, context, "created", call)
 
 
 async def update(arguments: argparse.Namespace, context: Context) -> int:
-    """Update."""
+    """Run `kv update`."""
     value = await _value(arguments)
-    async with connected(arguments, context) as client:
-        with _stop_told(arguments, context) as stop:
-            written = await client.kv.update(
-                arguments.bucket,
-                os.fsencode(arguments.key),
-                value,
-                expected_revision=arguments.revision,
-                wait_applied=arguments.wait_applied,
-                source=arguments.source,
-                timeout_s=arguments.timeout / 1000,
-                on_written=stop.note,
-            )
-    return _say(arguments, context, "updated", written)
+
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+        return kv.update(arguments.bucket, key, value, expected_revision=arguments.revision, **options)
+
+    return await _write(arguments, context, "updated", call)
 
 
 async def delete(arguments: argparse.Namespace, context: Context) -> int:
-    """Delete."""
-    async with connected(arguments, context) as client:
-        with _stop_told(arguments, context) as stop:
-            written = await client.kv.delete(
-                arguments.bucket,
-                os.fsencode(arguments.key),
-                expected_revision=arguments.revision,
-                wait_applied=arguments.wait_applied,
-                source=arguments.source,
-                timeout_s=arguments.timeout / 1000,
-                on_written=stop.note,
-            )
-    return _say(arguments, context, "deleted", written)
+    """Run `kv delete`."""
+
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+        return kv.delete(arguments.bucket, key, expected_revision=arguments.revision, **options)
+
+    return await _write(arguments, context, "deleted", call)
 
 
 async def purge(arguments: argparse.Namespace, context: Context) -> int:
-    """Purge."""
+    """Run `kv purge`."""
+
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+        return kv.purge(arguments.bucket, key, expected_revision=arguments.revision, ttl_ms=arguments.ttl, **options)
+
+    return await _write(arguments, context, "purged", call)
+
+
+async def _write(
+    arguments: argparse.Namespace,
+    context: Context,
+    done: str,
+    call: Callable[[Kv, bytes, _Options], Awaitable[Written]],
+) -> int:
+    """Write one key and print the result; `done` is the verb's past participle."""
     async with connected(arguments, context) as client:
-        with _stop_told(arguments, context) as stop:
-            written = await client.kv.purge(
-                arguments.bucket,
-                os.fsencode(arguments.key),
-                expected_revision=arguments.revision,
-                ttl_ms=arguments.ttl,
+        with _outcome_when_stopped(arguments, context) as stop:
+            options = _Options(
                 wait_applied=arguments.wait_applied,
                 source=arguments.source,
                 timeout_s=arguments.timeout / 1000,
                 on_written=stop.note,
             )
-    return _say(arguments, context, "purged", written)
+            written = await call(client.kv, os.fsencode(arguments.key), options)
+    return _print_written(arguments, context, done, written)
 
 
 class _Stop:
@@ -175,13 +163,13 @@ class _Stop:
         self.revision = 0
 
     def note(self, revision: int) -> None:
-        """NATS has it."""
+        """Take note of the revision at which NATS stored the value."""
         self.revision = revision
 
 
 @contextmanager
-def _stop_told(arguments: argparse.Namespace, context: Context) -> Iterator[_Stop]:
-    """A write; where it is stopped (Ctrl-C), say what became of it."""
+def _outcome_when_stopped(arguments: argparse.Namespace, context: Context) -> Iterator[_Stop]:
+    """A write; if a signal stops it, print its known outcome."""
     stop = _Stop()
     try:
         yield stop
@@ -250,7 +238,7 @@ async def _value(arguments: argparse.Namespace) -> bytes:
     return await value_of(arguments.file, SOURCE_DATA_META_BYTES_MAX)
 
 
-def _say(arguments: argparse.Namespace, context: Context, what: str, written: Written) -> int:
+def _print_written(arguments: argparse.Namespace, context: Context, done: str, written: Written) -> int:
     applied = f", applied by {', '.join(written.applied_sources)}" if written.applied_sources else ""
     sources: list[Json] = list(written.applied_sources)
     fields: dict[str, Json] = {"bucket": arguments.bucket}
@@ -261,5 +249,5 @@ def _say(arguments: argparse.Namespace, context: Context, what: str, written: Wr
         "version": version_field(written.version),
         "applied_sources": sources,
     }
-    context.output.print_result(f"{what} {arguments.key} at revision {written.revision}{applied}", fields)
+    context.output.print_result(f"{done} {arguments.key} at revision {written.revision}{applied}", fields)
     return EXIT_OK

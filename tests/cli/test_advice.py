@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_append_over_a_cap_or_a_bound_says_the_limit_and_the_knob(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_append_over_a_cap_names_limit_and_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_store(tmp_path / "data", monkeypatch) as command:
         assert (await command.run("topic", "create", "small", "--cap-bytes", "1000"))[0] == 0
         with pytest.raises(RecordTooLarge) as over_cap:
@@ -45,7 +43,7 @@ async def test_append_over_a_cap_or_a_bound_says_the_limit_and_the_knob(
     assert "several calls" in failure_line(BatchTooLarge("more than 10000 records"))
 
 
-def test_source_of_a_stream_is_not_told_to_be_made_a_kv_topic() -> None:
+def test_stream_source_gets_no_kv_advice() -> None:
     of_source = failure_line(NotKv("source ev copies a stream, which has no fold to compare", source="ev"))
     assert "read it with `eddyline read`" in of_source
     assert "--kind kv" not in of_source
@@ -70,13 +68,11 @@ def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixtu
         ("connection attempt timed out", CallerAccess(tls=ClientTls()), "try again in a moment"),
     ],
 )
-def test_no_answer_is_advised_upon_by_how_it_came_and_what_was_shown(
-    said: str, access: CallerAccess, advice: str
-) -> None:
+def test_missing_answer_advises_by_cause_and_credentials(said: str, access: CallerAccess, advice: str) -> None:
     assert advice in failure_line(NotReady(said, **{tls_cause(said, access): 1}))
 
 
-async def test_tls_at_a_store_without_it_is_told_to_be_left_out(tmp_path: Path) -> None:
+async def test_tls_against_a_plain_store_advises_to_drop_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
     async with served_store(tmp_path / "data") as store:
         words = ("-m", "eddyline.cli", "status", "--cluster", store.address, "--tls-ca", str(authority.own.certificate))

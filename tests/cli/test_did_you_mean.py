@@ -39,9 +39,7 @@ from eddyline.core.runtime.nearest import did_you_mean
         ("read t -", "eddyline read: error: unrecognized arguments: -\n"),
     ],
 )
-def test_misspelt_word_is_answered_with_what_was_meant(
-    line: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_misspelt_word_gets_a_suggestion(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(line.split())
     assert ended.value.code == 2

@@ -210,7 +210,7 @@ def test_locale_without_a_character_is_no_failure(tmp_path: Path) -> None:
     assert said.read_bytes() == b'\\xfc\\u2026\n{"data":"\xc3\xbc"}\n'
 
 
-async def test_value_of_several_lines_is_shown_without_what_a_terminal_obeys(
+async def test_multi_line_value_is_printed_without_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:

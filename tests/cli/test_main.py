@@ -157,7 +157,7 @@ def test_options_may_stand_between_values(line: str, name: str, wanted: list[str
     assert getattr(parse(line.split()), name) == wanted
 
 
-def test_no_cluster_is_one_line_that_says_what_to_do(
+def test_missing_cluster_is_one_line_with_advice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("EDDYLINE_ADDRESS", raising=False)
@@ -183,14 +183,14 @@ def test_status_does_not_advise_itself() -> None:
     assert "try again in a moment" in said
 
 
-def test_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0
     assert capsys.readouterr().out.startswith("eddyline 0.")
 
 
-def test_cause_is_found_within_groups() -> None:
+def test_cause_is_unwrapped_from_groups() -> None:
     error = TopicNotFound("x")
     assert known_cause(ExceptionGroup("g", [ExceptionGroup("h", [error])])) is error
     assert known_cause(ExceptionGroup("g", [error, ValueError()])) is None
@@ -281,7 +281,7 @@ async def test_stopping_a_verb_is_its_cancellation(tmp_path: Path, monkeypatch: 
             following.cancel()
 
 
-def test_filters_of_a_source_are_said_to_widen_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_notes_that_source_filters_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["source", "create", "--help"])
     assert "a message is copied where any one of them matches" in capsys.readouterr().out

@@ -58,7 +58,7 @@ def test_programs_get_an_object_a_moment() -> None:
     assert json.loads(stream.getvalue())["sources"][0]["keys"] == 1
 
 
-def test_change_says_topic_seq_op_key_and_value() -> None:
+def test_change_line_has_topic_seq_op_key_and_value() -> None:
     assert change_text(subscriber().newest[0]).split() == ["routes", "12", "PUT", "co.uk", "co.uk"]
     deleted = Change("routes", Record(13, op=Op.DELETE, key=b"co.uk"))
     assert change_text(deleted).split() == ["routes", "13", "DELETE", "co.uk"]

@@ -28,7 +28,7 @@ def test_every_named_drill_is_run() -> None:
 
 
 @pytest.mark.parametrize("findings", [[], ["rollback: 1 key differs"]])
-def test_line_of_a_drill_says_what_it_alone_counts(findings: list[str]) -> None:
+def test_drill_line_has_its_own_counts(findings: list[str]) -> None:
     verdict = Verdict("rollback", kills=4, counts={"behind_kept_keys": 79, "heal_s_max": 2.5}, findings=findings)
     text, lines = io.StringIO(), io.StringIO()
     assert print_verdict(verdict, Output(stream=text)) == bool(findings)

@@ -51,7 +51,7 @@ async def test_role_that_is_away_is_named(line: str, tmp_path: Path, monkeypatch
     assert "eddyline up" not in said
 
 
-async def test_name_that_the_cluster_tells_and_nobody_here_knows_is_reported(
+async def test_advertised_name_that_does_not_resolve_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served_store(tmp_path) as store:
@@ -62,7 +62,7 @@ async def test_name_that_the_cluster_tells_and_nobody_here_knows_is_reported(
     assert "EDDYLINE_COMMON_INGEST_ADVERTISED_ADDRESSES" in said
 
 
-async def test_what_a_role_itself_says_is_said_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_roles_own_error_is_printed_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:
         with pytest.raises(EddylineError, match=r"^no topic t$"):
             await command.run("topic", "get", "t")
@@ -84,7 +84,7 @@ async def test_what_a_role_itself_says_is_said_as_it_is(tmp_path: Path, monkeypa
         ("--cluster", "last error: UNKNOWN: Socket closed", "Socket closed (where the cluster uses TLS: --tls-ca"),
     ],
 )
-def test_start_is_advised_only_where_no_address_was_given(origin: str, message: str, said: str) -> None:
+def test_start_is_advised_only_without_an_address(origin: str, message: str, said: str) -> None:
     line = failure_line(unreachable_error("a:1", origin, unanswered(message), CallerAccess()), verb="read")
     assert said in line
     assert ("`eddyline up`" in line) == (origin == "data")
@@ -103,7 +103,7 @@ def test_nothing_answers_at_an_address_that_was_given(
     assert "eddyline up" not in said
 
 
-def test_store_of_a_topic_is_named_where_it_gave_no_answer() -> None:
+def test_unreachable_store_of_a_topic_is_named() -> None:
     error = with_store_name(unanswered(REFUSED), "t", ("s:1",), CallerAccess())
     assert error.message == "store at s:1: Failed to connect: refused"
     assert with_store_name(NotReady("the store is recovering"), "t", ("s:1",), CallerAccess()).message == (
@@ -114,7 +114,7 @@ def test_store_of_a_topic_is_named_where_it_gave_no_answer() -> None:
     assert "topics of other stores are served" in failure_line(of_several)
 
 
-def test_outage_names_the_role_whose_address_grpc_says() -> None:
+def test_outage_names_the_role_of_the_address_in_grpcs_text() -> None:
     assert described(unanswered(REFUSED), TOPOLOGY) == "ingest at 10.0.0.7:7702: Failed to connect: refused"
     assert described(NotReady(REFUSED), TOPOLOGY) == REFUSED
     assert described(unanswered("Socket closed"), TOPOLOGY) == "Socket closed"

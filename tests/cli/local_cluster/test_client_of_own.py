@@ -26,13 +26,13 @@ def shown(environ: dict[str, str], *words: str, verb: str = "demo") -> CallerAcc
 
 
 @pytest.mark.parametrize("verb", ["demo", "drill"])
-def test_nothing_is_shown_to_roles_that_ask_for_nothing(verb: str) -> None:
+def test_no_credentials_are_sent_to_roles_without_access(verb: str) -> None:
     access = shown({**KEY, "EDDYLINE_TLS_CA": "/nowhere"}, verb=verb)
     assert (access.key.metadata(), access.tls) == ((), None)
 
 
 @pytest.mark.parametrize("verb", ["demo", "drill"])
-def test_what_roles_ask_for_is_shown(tmp_path: Path, verb: str) -> None:
+def test_required_credentials_are_sent(tmp_path: Path, verb: str) -> None:
     own = Authority(tmp_path)
     flags = ["--tls-ca", str(own.own.certificate)]
     key_file = tmp_path / "my.key"
@@ -51,7 +51,7 @@ def test_what_roles_ask_for_is_shown(tmp_path: Path, verb: str) -> None:
     assert access.tls.certificate is not None
 
 
-def test_what_lacks_is_said_in_one_line(tmp_path: Path) -> None:
+def test_missing_credentials_are_one_line(tmp_path: Path) -> None:
     ca = str(Authority(tmp_path).own.certificate)
     for environ, words, setting, flag in (
         (KEYS, (), "KEYS_FILE", "--key-file"),

@@ -38,7 +38,7 @@ def parts() -> dict[str, ClusterPart]:
     return {name: ClusterPart(f"127.0.0.1:{number}", number) for number, name in enumerate(ROLES, 100)}
 
 
-def test_asked_address_comes_first_then_the_variable_then_the_folder(tmp_path: Path) -> None:
+def test_address_argument_precedes_variable_and_folder(tmp_path: Path) -> None:
     write_cluster_file(tmp_path, ClusterFile(parts()))
     environ = {"EDDYLINE_ADDRESS": "env:1"}
     assert cluster_address("asked:1", environ, tmp_path) == "asked:1"
@@ -46,7 +46,7 @@ def test_asked_address_comes_first_then_the_variable_then_the_folder(tmp_path: P
     assert cluster_address("", {}, tmp_path) == "127.0.0.1:101,127.0.0.1:103,127.0.0.1:102"
 
 
-def test_nothing_that_names_a_cluster_says_what_to_do(tmp_path: Path) -> None:
+def test_unnamed_cluster_gets_advice(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
         cluster_address("", {}, tmp_path / "nothing")
     assert "eddyline up" in caught.value.advice
@@ -75,7 +75,7 @@ def test_file_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
         read_cluster_file(tmp_path)
 
 
-def test_second_holder_of_a_folder_is_told_the_first(tmp_path: Path) -> None:
+def test_second_process_on_a_folder_names_the_first(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with locked_folder(data, SystemHost()):
         with pytest.raises(CommandError) as caught, locked_folder(data, SystemHost()):
@@ -177,7 +177,7 @@ def test_sources_file_that_is_none_is_wrong_usage(tmp_path: Path, content: bytes
     assert caught.value.exit_code == 2
 
 
-def test_settings_of_the_environment_without_effect_are_found() -> None:
+def test_environment_settings_without_effect_are_reported() -> None:
     environ = {"A": "1", "B": "2", "C": "3"}
     assert overridden(environ, {"A": "1", "B": "4", "D": "5"}) == {"B": "4"}
 

@@ -21,7 +21,7 @@ def test_the_end_of_an_outage_promises_nothing_that_is_not_known() -> None:
     assert said == ["NOT_READY: the store is gone; reconnecting", "connected again"]
 
 
-def test_each_outage_is_told_once_and_its_end_once() -> None:
+def test_each_outage_is_reported_once_and_its_end_once() -> None:
     said: list[object] = []
 
     def print_result(_text: str, fields: Mapping[str, Json]) -> None:

@@ -131,7 +131,7 @@ async def test_leaving_takes_all_down_against_the_flow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["started", "ready", "died", "stopped"])
-async def test_who_cannot_be_told_ends_all_and_leaves_no_process(tmp_path: Path, kind: str) -> None:
+async def test_failed_report_stops_all_processes(tmp_path: Path, kind: str) -> None:
     class Full(Told):
         def __call__(self, event: PartEvent) -> None:
             super().__call__(event)
@@ -231,7 +231,7 @@ async def test_role_is_ready_only_as_the_process_that_was_started() -> None:
     await server.stop(0)
 
 
-async def test_store_that_refuses_appends_for_want_of_room_is_ready_and_one_that_recovers_says_how_far_it_is() -> None:
+async def test_full_store_is_ready_and_a_recovering_one_prints_progress() -> None:
     server, role = make_server("127.0.0.1:0"), Process7()
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(role, server.grpc)
     address = await server.start()
@@ -270,7 +270,7 @@ async def test_start_that_gets_on_is_waited_for_and_one_that_does_not_is_given_u
     assert (len(notes), notes[-1]) == (9, "recovering, 9KiB done")
 
 
-async def test_part_that_is_down_is_told_stopped_too(tmp_path: Path) -> None:
+async def test_stop_is_reported_for_a_part_that_is_down(tmp_path: Path) -> None:
     told = Told()
     async with running(tmp_path, told, [program("a", STAYS)]) as supervisor:
         await supervisor.parts["a"].kill(hold=True)

@@ -42,7 +42,7 @@ async def test_history_is_as_long_as_nats_allows(server: NatsServer) -> None:
         assert [await bucket.has_revision(number) for number in (1, 2, 3, revision)] == [False, False, True, True]
 
 
-async def test_bucket_that_is_there_is_opened_and_a_missing_one_made_only_if_asked(server: NatsServer) -> None:
+async def test_missing_bucket_is_created_only_on_request(server: NatsServer) -> None:
     async with nats_connection(server.url) as connection:
         with pytest.raises(BucketNotFound):
             await open_bucket(connection, "b", create=False)
@@ -63,7 +63,7 @@ async def test_server_that_died_is_an_error_and_its_return_is_noticed(server: Na
         assert await bucket.put("k", b"2") >= 2
 
 
-async def test_nobody_at_the_address_is_an_error() -> None:
+async def test_address_without_a_server_is_an_error() -> None:
     with pytest.raises(NatsUnreachable):
         async with nats_connection("nats://127.0.0.1:1"):
             pass

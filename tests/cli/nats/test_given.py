@@ -73,7 +73,7 @@ def test_files_become_settings_of_ingest(tmp_path: Path) -> None:
         (("--nats", "a", "--nats-key", "/dev/null"), "--nats-cert"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(words: tuple[str, ...], named: str) -> None:
+def test_impossible_settings_are_refused_in_one_line(words: tuple[str, ...], named: str) -> None:
     with pytest.raises(CommandError) as refused:
         given(*words)
     assert refused.value.exit_code == EXIT_USAGE
@@ -90,6 +90,6 @@ async def test_servers_of_which_none_answers_are_named_with_the_reason() -> None
     assert f"{second}: " in str(refused.value)
 
 
-def test_settings_are_shown_without_their_users() -> None:
+def test_settings_are_printed_without_credentials() -> None:
     assert without_login("nats://me:p@a,tls://token@b:1") == "nats://***@a,tls://***@b:1"
     assert without_login("/etc/a@b") == "/etc/a@b"

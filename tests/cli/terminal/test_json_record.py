@@ -28,7 +28,7 @@ def test_record_that_was_printed_comes_back() -> None:
     assert record_from_json(json.dumps(fields).encode(), Record()) == printed._replace(seq=0, ts_ms=0, version=b"")
 
 
-def test_what_is_left_out_is_the_templates() -> None:
+def test_omitted_fields_come_from_the_template() -> None:
     template = Record(op=Op.PUT, key=b"k", tag="t")
     assert record_from_json(b'{"data":""}', template) == template._replace(data=b"")
 
@@ -44,7 +44,7 @@ def test_names_of_meta_are_the_users_where_it_is_an_object() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16", "utf-32-be", "latin-1"])
-def test_what_is_not_utf8_is_refused(encoding: str) -> None:
+def test_non_utf8_text_is_refused(encoding: str) -> None:
     with pytest.raises(CommandError, match="not a JSON record"):
         record_from_json('{"data": "ü"}'.encode(encoding), Record())
 
@@ -81,7 +81,7 @@ def test_a_byte_order_mark_is_passed_over() -> None:
         ),
     ],
 )
-def test_what_is_no_record_is_refused_in_words(line: str, said: str) -> None:
+def test_invalid_record_is_refused_with_a_reason(line: str, said: str) -> None:
     with pytest.raises(CommandError) as caught:
         record_from_json(line.encode(), Record())
     assert said in caught.value.message

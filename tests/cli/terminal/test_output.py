@@ -30,7 +30,7 @@ def test_bytes_are_text_or_base64_under_another_name() -> None:
     assert fields == {"key": "ü", "data_base64": "/wA="}
 
 
-def test_people_are_told_why_nats_removed_a_key() -> None:
+def test_text_output_has_the_reason_of_a_nats_removal() -> None:
     def line(op: Op, *meta: MetaEntry) -> str:
         return record_line(Record(op=op, key=b"k", meta=meta))
 

@@ -44,7 +44,7 @@ def test_a_duration_without_one_is_refused(text: str) -> None:
     ("text", "size"),
     [("0", 0), ("off", 0), ("4096", 4096), ("64MiB", 64 << 20), ("10GB", 10**10), ("1 kib", 1024), ("7B", 7)],
 )
-def test_a_size_is_in_bytes_unless_it_says_else(text: str, size: int) -> None:
+def test_size_defaults_to_bytes(text: str, size: int) -> None:
     assert size_bytes(text) == size
 
 
@@ -79,11 +79,11 @@ def test_a_time_without_an_offset_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 90_000, 86_400_000, 90_061_001])
-def test_a_duration_shown_is_read_as_itself(milliseconds: int) -> None:
+def test_printed_duration_parses_to_itself(milliseconds: int) -> None:
     assert duration_ms(format_duration(milliseconds)) == milliseconds
 
 
-def test_sizes_are_shown_to_a_tenth() -> None:
+def test_sizes_are_printed_to_a_tenth() -> None:
     shown = [format_bytes(size) for size in (0, 1023, 1024, 1536, 64 << 20, (1 << 40) + (1 << 39))]
     assert shown == ["0B", "1023B", "1KiB", "1.5KiB", "64MiB", "1.5TiB"]
 
@@ -112,7 +112,7 @@ def test_a_value_that_begins_like_a_number_below_zero_is_appended() -> None:
     assert parse(["append", "t", "-5s", "--key", "-1x"]).values == ["-5s"]
 
 
-def test_one_of_a_thing_is_said_so() -> None:
+def test_count_of_one_is_singular() -> None:
     said = [pluralize(number, what) for number in (0, 1, 2) for what in ("key", "entry", "prefix")]
     assert said == [
         "0 keys",

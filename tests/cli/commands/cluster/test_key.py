@@ -28,7 +28,7 @@ def made(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
     return found
 
 
-def test_a_key_s_secret_is_shown_once_and_its_table_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_new_prints_secret_once_and_a_valid_table(capsys: pytest.CaptureFixture[str]) -> None:
     found = made(capsys, "orders-writer", "--scopes", "read,write", "--prefixes", "orders.,o2.")
     grant = parse_keys(found["table"]).of_secret(found["secret"])
     assert grant is not None
@@ -107,7 +107,7 @@ def test_no_secret_s_file_is_left_where_the_keys_file_cannot_be_written(
         ("a", "--scopes", "read", "--prefixes", "*"),
     ],
 )
-def test_what_makes_no_key_is_refused_and_leaves_the_file(
+def test_invalid_key_request_leaves_the_file_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     path = tmp_path / "keys.toml"
@@ -138,7 +138,7 @@ def test_flags_go_before_the_environment(tmp_path: Path) -> None:
     assert access_of_environment({}).key.metadata() == ()
 
 
-def test_tls_is_used_where_anything_of_it_is_given(tmp_path: Path) -> None:
+def test_any_tls_option_turns_tls_on(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     assert client_access().tls is None
     assert client_access(tls=True).tls is not None
@@ -147,7 +147,7 @@ def test_tls_is_used_where_anything_of_it_is_given(tmp_path: Path) -> None:
     assert set(ENVIRONMENT) == {"key", "key_file", "tls", "tls_ca", "tls_cert", "tls_key"}
 
 
-def test_what_cannot_be_used_is_said_without_the_secret(tmp_path: Path) -> None:
+def test_unusable_key_is_reported_without_its_secret(tmp_path: Path) -> None:
     with pytest.raises(AccessInvalid) as caught:
         client_access(key="two words of a secret")
     assert "words" not in str(caught.value)

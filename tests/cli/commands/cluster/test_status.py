@@ -169,7 +169,7 @@ def test_page_fits_any_terminal_and_keeps_what_must_be_known(width: int) -> None
         assert fact in said
 
 
-def test_what_is_wrong_is_said_first_and_decides_the_exit_code() -> None:
+def test_faults_come_first_and_set_the_exit_code() -> None:
     found = troubles(FACTS)
     assert len(found) == 4
     assert "delivery at eddyline-delivery-1:7703 is away: Failed to connect to remote host: Connection refused" in found
@@ -197,7 +197,7 @@ def test_what_is_wrong_is_said_first_and_decides_the_exit_code() -> None:
         ({"status": "CATCHING_UP", "lag": 5}, ""),
     ],
 )
-def test_source_is_trouble_where_it_is_stopped_lost_or_drifts(change: dict[str, object], trouble: str) -> None:
+def test_stopped_lost_or_drifting_source_is_a_fault(change: dict[str, object], trouble: str) -> None:
     facts = ClusterState((), (replace(LIVE, **change),))  # type: ignore[arg-type]  # as the fields are
     assert troubles(facts) == ([trouble] if trouble else [])
 
@@ -215,7 +215,7 @@ def test_source_is_trouble_where_it_is_stopped_lost_or_drifts(change: dict[str, 
         ("store", "NOT_READY", "not ready", ""),
     ],
 )
-def test_role_is_called_what_it_does(role: RoleName, reason: str, state: str, away: str) -> None:
+def test_role_names_are_printed_as_services(role: RoleName, reason: str, state: str, away: str) -> None:
     status = RoleStatus(role, "a:1", reachable=True, ready=False, reason=reason)
     assert (role_state(status, 2), stores_away(status, 2)) == (state, away)
     (trouble,) = troubles(
@@ -226,7 +226,7 @@ def test_role_is_called_what_it_does(role: RoleName, reason: str, state: str, aw
     assert role_state(gone, 2) == "away"
 
 
-async def test_programs_are_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_json_output_has_the_same_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_facts, "SOURCES_S", 0.2)  # nobody here answers for sources
     async with command_on_a_door(ScriptedShard({"status": FIGURES}), monkeypatch) as command:
         code, said = await command.run("status")

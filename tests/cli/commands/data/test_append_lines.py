@@ -44,7 +44,7 @@ async def test_same_input_with_the_same_key_is_stored_once(tmp_path: Path, monke
         assert (await command.run("topic", "get", "log"))[1][0]["head_seq"] == 3
 
 
-async def test_bad_line_is_told_with_its_number_and_what_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bad_line_is_reported_with_number_and_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:
         give(monkeypatch, b'{"data":"a"}', b"", b"  ", b'{"data":"b"}', b'{"dat":"c"}', b'{"data":"d"}')
         with pytest.raises(CommandError) as caught:
@@ -74,7 +74,7 @@ async def test_json_values_are_parsed(tmp_path: Path, monkeypatch: pytest.Monkey
         assert caught.value.exit_code == 2
 
 
-async def test_refused_line_is_told_with_its_number_and_safe_advice(
+async def test_refused_line_is_reported_with_number_and_safe_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:
@@ -94,7 +94,7 @@ async def test_empty_input_is_nothing_to_append(tmp_path: Path, monkeypatch: pyt
         assert await command.run("append", "log") == (0, [{"count": 0}])
 
 
-async def test_interrupted_append_says_how_much_is_in(
+async def test_interrupted_append_prints_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     going_on = asyncio.Event()
@@ -122,7 +122,7 @@ async def test_interrupted_append_says_how_much_is_in(
     assert "stopped: 1 line is acknowledged (go on with the same input and --skip 1)\n" in capsys.readouterr().err
 
 
-async def test_missing_topic_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_topic_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:
         give(monkeypatch, b"x")
         with pytest.raises(TopicNotFound):

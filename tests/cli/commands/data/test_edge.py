@@ -69,7 +69,7 @@ async def test_keys_are_listed_in_byte_order(path: Path) -> None:
     assert text == "co.uk  v2\n"
 
 
-async def test_state_says_how_old_it_is(path: Path) -> None:
+async def test_state_prints_its_age(path: Path) -> None:
     clock = ManualClock(AS_OF_MS + 90_000)
     _, said = await run("state", "--file", str(path), clock=clock)
     state = json.loads(said)
@@ -79,7 +79,7 @@ async def test_state_says_how_old_it_is(path: Path) -> None:
     assert "routes at 9: 4 live keys; level with the cluster as of 2023-11-14 22:13:20.000, 90 s ago" in text
 
 
-async def test_following_waits_for_a_cluster_and_says_so_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_follow_waits_for_a_cluster_and_reports_it_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
     async with asyncio.TaskGroup() as group:
         words = ("follow", "routes", "--file", str(path), "--cluster", "127.0.0.1:9")
@@ -93,7 +93,7 @@ async def test_following_waits_for_a_cluster_and_says_so_once(path: Path, capsys
     assert (await run("get", "--file", str(path), "co"))[0] == 0
 
 
-async def test_what_cannot_be_read_is_said_in_a_line(path: Path, tmp_path: Path) -> None:
+async def test_unreadable_file_is_one_line(path: Path, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no such file"):
         await run("get", "--file", str(tmp_path / "none"), "k")
     async with open_fold(path, "routes"):
@@ -115,9 +115,7 @@ def test_a_damaged_file_ends_the_command_with_its_reason(path: Path, capsys: pyt
     assert "begin anew from the cluster with --rebuild" in capsys.readouterr().err
 
 
-def test_a_file_of_somebody_else_is_not_offered_to_be_made_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_file_is_never_offered_for_rebuild(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs = tmp_path / "notes.txt"
     theirs.write_text("mine, and nobody's fold")
     follow = ["edge", "follow", "routes", "--file", str(theirs), "--cluster", "127.0.0.1:9"]
@@ -130,7 +128,7 @@ def test_a_file_of_somebody_else_is_not_offered_to_be_made_anew(
     assert theirs.read_text() == "mine, and nobody's fold"
 
 
-def test_a_bound_that_is_too_small_says_which_options_help(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_of_a_small_bound_names_the_options(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["edge", "follow", "routes", "--file", str(path), "--memory", "100", "--cluster", "127.0.0.1:9"]
     assert main(words) == 1
     said = capsys.readouterr().err
@@ -139,7 +137,7 @@ def test_a_bound_that_is_too_small_says_which_options_help(path: Path, capsys: p
     assert "in a moment" not in said
 
 
-async def test_a_topic_that_stays_away_is_said_once(path: Path) -> None:
+async def test_missing_topic_is_reported_once(path: Path) -> None:
     stream = io.StringIO()
     context = Context(Output("json", stream=stream), {}, ManualClock(), SystemHost(), random.Random(1))
     async with open_fold(path, "routes") as fold:

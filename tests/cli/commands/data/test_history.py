@@ -35,9 +35,7 @@ async def test_a_history_is_oldest_first_with_gaps_in_their_places(monkeypatch: 
     assert asked[0] == ("key_history", ("t", b"k"), {"after_seq": 0, "limit": 9, "epoch": 7})
 
 
-async def test_values_are_shown_as_they_were(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_as_of_prints_past_values(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     entry = Record(seq=3, ts_ms=9, op=Op.PUT, key=b"k", data=b"v")
     door = ScriptedShard({"entry_at": EntryPage(STATE, (entry,))})
     async with command_on_a_door(door, monkeypatch) as command:
@@ -55,7 +53,7 @@ async def test_values_are_shown_as_they_were(
     ]
 
 
-async def test_a_time_is_found_or_not_reached_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_find_by_time_or_time_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     door = ScriptedShard({"find_seq": SeqFound(6, True, 9, 5, 7)})
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.text("find", "t", "--time", "1970-01-01T00:00:01.0001Z") == (
@@ -89,7 +87,7 @@ async def test_a_check_that_finds_something_fails_with_a_line_a_finding(monkeypa
     assert text.splitlines()[2] == "t: 2 of 7 entries differ (at 9, from the base at 2 and the log)"
 
 
-async def test_a_settled_fold_says_what_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settle_fold_prints_possible_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     door = ScriptedShard({"get_topic": INFO, "settle_fold": FoldSettled(True, 2, 5, STATE)})
     async with command_on_a_door(door, monkeypatch) as command:
         _, text = await command.text("settle-fold", "t", "--yes")
@@ -100,7 +98,7 @@ async def test_a_settled_fold_says_what_may_be_missing(monkeypatch: pytest.Monke
     assert door.asked[-1] == ("settle_fold", ("t",), {"if_epoch": 7})
 
 
-def test_the_same_progress_is_not_told_again_soon(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unchanged_progress_is_not_repeated_soon(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
     progress = Progress(clock)
     for text in ("half", "half", "all"):
@@ -111,7 +109,7 @@ def test_the_same_progress_is_not_told_again_soon(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.splitlines() == ["eddyline: half", "eddyline: all", "eddyline: all"]
 
 
-def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
     progress = Progress(clock)
     progress.tell("soon done")

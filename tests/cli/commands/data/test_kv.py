@@ -42,7 +42,7 @@ class Shell:
         return said
 
 
-async def test_values_from_everywhere_and_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_values_from_argument_file_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = NatsServer(tmp_path / "nats")
     server.start()
     file = tmp_path / "value"
@@ -77,7 +77,7 @@ async def test_values_from_everywhere_and_what_is_said(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-async def test_a_wait_that_is_stopped_says_that_the_write_is_done(
+async def test_interrupted_wait_reports_the_write_as_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: Literal["text", "json"]
 ) -> None:
     server = NatsServer(tmp_path / "nats")
@@ -119,7 +119,7 @@ async def test_a_wait_that_is_stopped_says_that_the_write_is_done(
     }
 
 
-async def test_a_copied_key_is_shown_with_revision_and_time_of_nats(
+async def test_get_of_a_copied_key_prints_nats_revision_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = NatsServer(tmp_path / "nats")

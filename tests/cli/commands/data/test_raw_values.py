@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VALUE: Final = bytes(range(256)) + b"\r\n\n\xef\xbb\xbf\x00"
 
 
-def test_raw_bytes_leave_as_they_are_behind_what_was_said() -> None:
+def test_raw_bytes_follow_earlier_output_unchanged() -> None:
     written = io.BytesIO()
     output = Output(stream=io.TextIOWrapper(written, write_through=False))
     output.print_result("text", {})
@@ -72,7 +72,7 @@ async def test_file_that_is_too_long_or_missing_reaches_no_cluster(size: int | N
         ("kv get b a --raw -o json", "--raw writes bytes"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(line: str, trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradictory_arguments_are_wrong_usage(line: str, trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(line.split())
     assert ended.value.code == 2

@@ -125,7 +125,7 @@ def seqs(lines: list[dict[str, object]]) -> list[object]:
         ("--tag red", [4]),
     ],
 )
-async def test_options_say_what_comes(watching: Watching, words: str, expected: list[int]) -> None:
+async def test_watch_options_select_records(watching: Watching, words: str, expected: list[int]) -> None:
     assert seqs(await watching.said(*words.split())) == expected
 
 
@@ -153,14 +153,14 @@ async def test_updates_alone_begin_with_what_comes(watching: Watching) -> None:
     assert not any(line.get("event") == "snapshot_begin" for line in lines)
 
 
-async def test_metadata_alone_says_how_large_the_data_is(watching: Watching) -> None:
+async def test_metadata_only_prints_data_size(watching: Watching) -> None:
     lines = await watching.said("--start", "earliest", "--metadata-only")
     records = [line for line in lines if "op" in line]
     assert [line.get("data_bytes") for line in records] == [3, 1, None, None]
     assert not any("data" in line for line in records)
 
 
-async def test_gap_is_healed_where_it_is_asked_for(watching: Watching) -> None:
+async def test_gap_is_healed_on_request(watching: Watching) -> None:
     await append(watching.store.link, "t", Batch.from_rows(RECORDS[:2]))
     lines = await watching.said("--after", "1", "--on-gap", "heal")
     assert lines[0]["gap"] == "CAP"
@@ -168,7 +168,7 @@ async def test_gap_is_healed_where_it_is_asked_for(watching: Watching) -> None:
     assert [line["key"] for line in lines if "op" in line] == ["a", "b", "c"]
 
 
-async def test_explain_says_the_cost_and_who_watches_and_opens_nothing(watching: Watching) -> None:
+async def test_explain_prints_cost_and_watchers_and_opens_nothing(watching: Watching) -> None:
     await append(watching.store.link, "t", Batch.from_rows(RECORDS[:2]))
     code, lines = await watching.command.run("watch", "t", "--after", "1", "--explain")
     assert code == 0
@@ -193,7 +193,7 @@ async def test_explain_says_the_cost_and_who_watches_and_opens_nothing(watching:
 @pytest.mark.parametrize(
     ("words", "then"), [((), "snapshot_begin"), (("--explain",), "cost"), (("--after", "4"), "caught_up")]
 )
-async def test_store_that_is_away_at_the_start_is_said_once(
+async def test_store_missing_at_start_is_reported_once(
     watching: Watching, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], then: str
 ) -> None:
     topic = await watching.store.link.get_topic("t")

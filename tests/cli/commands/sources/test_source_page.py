@@ -52,7 +52,7 @@ def test_a_source_reads_like_a_page() -> None:
     assert page(LIVE) == PAGE
 
 
-def test_a_stopped_source_says_since_when_and_why_first() -> None:
+def test_stopped_source_prints_time_and_reason_first() -> None:
     why = "bucket certs was rolled back: its last revision is 470, 500 was applied"
     lines = page(replace(LIVE, status="CURSOR_AHEAD", reason=why)).splitlines()
     assert lines[1:3] == [
@@ -61,7 +61,7 @@ def test_a_stopped_source_says_since_when_and_why_first() -> None:
     ]
 
 
-def test_a_source_that_no_ingest_holds_is_not_shown_as_live() -> None:
+def test_source_without_ingest_is_not_printed_as_live() -> None:
     away = replace(LIVE, holder="", reported_ms=35_000, from_store=True)
     assert state_text(away) == "not copied (was LIVE)"
     assert "  state      not copied (was LIVE): no ingest holds it, what follows is as it was last reported\n" in page(
@@ -74,7 +74,7 @@ def test_a_source_that_no_ingest_holds_is_not_shown_as_live() -> None:
     assert "verified   not under this lease" in page(new)
 
 
-def test_a_first_copy_says_how_fast_it_is_and_how_long_it_takes() -> None:
+def test_first_copy_prints_rate_and_time_left() -> None:
     detail = replace(DETAIL, revisions_per_s=12_000, remaining_ms=8_000)
     copying = replace(LIVE, status="SNAPSHOT", lag=90_000, detail=detail)
     assert pace_text(copying) == warning_text(copying) == "90000 revisions left, 12000 a second, about 8 s"

@@ -68,7 +68,7 @@ async def test_a_delete_is_of_the_topic_that_is_there(
     assert door.asked[-1] == ("delete_records", ("t",), {"epoch": 7, "before_seq": before_seq, "match": match})
 
 
-async def test_a_delete_says_how_many_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delete_prints_count_and_remainder(monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_door(door_of(DeleteResult(1, 8, 9, 7)), monkeypatch) as command:
         assert await command.text("delete", "t", "--before", "8", "-y") == (
             0,
@@ -81,9 +81,7 @@ async def test_a_delete_says_how_many_and_what_is_left(monkeypatch: pytest.Monke
         )
 
 
-async def test_a_delete_by_key_says_that_live_values_went_which_are_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_delete_by_key_notes_uncounted_live_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served_store(tmp_path / "store") as store:
         command = command_at(store.address, monkeypatch)
         await store.link.create_topic("t", Kind.KV, TopicConfig(cap_records=1))
@@ -151,7 +149,7 @@ async def test_a_dry_run_reads_nothing_for_a_bound_and_refuses_what_the_delete_d
                 await command.run("delete", "t", "--tag", "a", *words)
 
 
-async def test_a_person_is_asked_and_may_say_no(
+async def test_terminal_prompts_and_accepts_no(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     door = door_of(DeleteResult(3, 8, 9, 7))
@@ -169,7 +167,7 @@ async def test_a_person_is_asked_and_may_say_no(
     )
 
 
-async def test_who_says_nothing_may_still_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_command_ends_on_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = parse(["delete", "t", "--before", "8"])
     with terminal(monkeypatch):
         async with asyncio.TaskGroup() as group:
@@ -179,7 +177,7 @@ async def test_who_says_nothing_may_still_leave(monkeypatch: pytest.MonkeyPatch)
         assert asking.cancelled()
 
 
-async def test_a_script_is_not_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_script_is_not_prompted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", None)
     await confirm("sure?", parse(["delete", "t", "--before", "8"]))
     assert capsys.readouterr().err == ""

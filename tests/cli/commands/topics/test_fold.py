@@ -14,7 +14,7 @@ from tests.support.store.scripted_shard import ScriptedShard
 ARTIFACT = Artifact("one", "t", 7, 9, 3, 100, 5, "store", "nats", b"p1", True)
 
 
-async def test_export_says_what_is_there_and_what_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_export_lists_artifacts_and_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [ArtifactProgress("dump", 1), FoldExported(ARTIFACT, False, "one")]
     door = ScriptedShard({"export_fold": steps})
     async with command_on_a_door(door, monkeypatch) as command:
@@ -27,7 +27,7 @@ async def test_export_says_what_is_there_and_what_is_the_latest(monkeypatch: pyt
     assert text == "t: exported 3 entries at 9 as one; two is newer, and stays the latest\n"
 
 
-async def test_import_says_where_the_topic_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_import_prints_the_topics_position(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [ArtifactProgress("load", 1, 3), FoldImported(ARTIFACT, True, FoldState(9, 8, "", 0))]
     door = ScriptedShard({"import_fold": steps})
     async with command_on_a_door(door, monkeypatch) as command:
@@ -39,7 +39,7 @@ async def test_import_says_where_the_topic_is(monkeypatch: pytest.MonkeyPatch) -
     assert door.asked[0] == ("import_fold", ("new",), {"from_topic": "t", "artifact": "one", "if_epoch": 0})
 
 
-async def test_list_shows_all_and_says_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_list_prints_all_or_reports_none(monkeypatch: pytest.MonkeyPatch) -> None:
     door = ScriptedShard({"list_artifacts": (ARTIFACT,)})
     async with command_on_a_door(door, monkeypatch) as command:
         _, said = await command.run("fold", "list", "t")

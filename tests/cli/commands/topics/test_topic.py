@@ -68,7 +68,7 @@ async def test_an_update_asks_for_its_flags_alone(monkeypatch: pytest.MonkeyPatc
     assert door.asked == [("update_topic", ("t", ConfigChange(ttl_ms=86_400_000)), {"if_epoch": 7})]
 
 
-async def test_a_topic_is_shown_with_floors_counts_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_get_prints_floors_counts_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_door(ScriptedShard({"get_topic": INFO, "list_topics": [INFO]}), monkeypatch) as command:
         _, (said,) = await command.run("topic", "get", "t")
         _, text = await command.text("topic", "get", "t")
@@ -98,7 +98,7 @@ async def test_a_topic_is_shown_with_floors_counts_and_settings(monkeypatch: pyt
     assert "source: -\n" in text
 
 
-async def test_a_list_says_what_each_topic_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_list_prints_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:
         await command.run("append", "log", "x", "y", "--create", "log")
         _, text = await command.text("topic", "list")
@@ -132,7 +132,7 @@ async def test_an_erasure_that_ends_before_all_is_erased_has_failed(monkeypatch:
             await command.run("topic", "erase", "t")
 
 
-async def test_what_a_topic_keeps_is_changed_while_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_retention_is_updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with command_on_a_store(tmp_path, monkeypatch) as command:
         await command.run("topic", "create", "log", "--ttl", "24h", "--cap-records", "9")
         await command.run("append", "log", "a", "b", "c")

@@ -32,7 +32,7 @@ def test_every_seq_once_is_no_finding() -> None:
     assert every_seq_once("w", [], after_seq=3, head_seq=3) == []
 
 
-def test_lost_repeated_and_missing_seqs_are_found() -> None:
+def test_check_detects_lost_repeated_and_missing_seqs() -> None:
     assert every_seq_once("w", seqs(1, 3), after_seq=0, head_seq=3) == ["w: seq 2 to 2 lost"]
     assert every_seq_once("w", seqs(1, 2, 2, 3), after_seq=0, head_seq=3) == ["w: 1 seqs came again, the first 2"]
     assert every_seq_once("w", seqs(1), after_seq=0, head_seq=3) == ["w: ends at seq 1, the head is 3"]
@@ -49,7 +49,7 @@ def test_appends_in_order_are_no_finding() -> None:
     assert every_append_once(appended(0, 1, 2), {"w": 3}) == []
 
 
-def test_lost_repeated_and_swapped_appends_are_found() -> None:
+def test_check_detects_lost_repeated_and_swapped_appends() -> None:
     assert every_append_once(appended(0, 2), {"w": 3})
     assert every_append_once(appended(0, 1, 1), {"w": 2})
     assert every_append_once(appended(1, 0), {"w": 2})
@@ -63,7 +63,7 @@ def test_revisions_as_written_are_no_finding() -> None:
     assert every_revision_once(items, written, set()) == []
 
 
-def test_lost_repeated_changed_and_invented_revisions_are_found() -> None:
+def test_check_detects_lost_repeated_changed_and_invented_revisions() -> None:
     written = {1: Put("a", b"1"), 2: Put("a", b"2")}
     one, two = revision(1, b"a", b"1"), revision(2, b"a", b"2")
     assert every_revision_once([one], written, set()) == ["bucket: 1 acknowledged revisions are missing, the first 2"]
@@ -94,12 +94,12 @@ def test_deletes_of_a_resync_are_no_messages() -> None:
     assert messages_of([gap, message, synthetic]) == [gap, message]
 
 
-def test_differing_values_are_found() -> None:
+def test_check_detects_differing_values() -> None:
     assert same_values("w", {b"a": b"1"}, {b"a": b"1"}) == []
     assert same_values("w", {b"a": b"1", b"s": b""}, {b"a": b"2"}) == ["w: 2 keys differ from the fold, the first b'a'"]
 
 
-def test_deleted_records_that_live_again_are_found() -> None:
+def test_check_detects_deleted_records_that_returned() -> None:
     records = [Record(seq=seq, tag=tag) for seq, tag in ((1, "kept"), (2, "doomed"), (5, "doomed"))]
     assert deleted_stay_deleted(records, "doomed", 1) == []
     assert deleted_stay_deleted(records, "doomed", 4) == ["topic: 1 deleted records came back, the first at seq 2"]

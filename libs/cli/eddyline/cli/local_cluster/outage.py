@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 
 
 class Outage:
-    """Told of every try, it says two things an outage. `say` takes text for people and fields for programs.
+    """Turns every failed try into at most two lines an outage. `report` takes text for people and fields for programs.
 
-    `describe` puts an error in words; who knows the cluster sets one that names the role that is away.
+    `describe` turns an error into text; a caller that knows the cluster sets one that names the unreachable role.
     """
 
-    def __init__(self, say: Callable[[str, Mapping[str, Json]], None]) -> None:
-        self._say = say
-        self._is_told = False
+    def __init__(self, report: Callable[[str, Mapping[str, Json]], None]) -> None:
+        self._report = report
+        self._is_reported = False
         self.describe: Callable[[EddylineError], str] = lambda error: error.message
 
     def failed(self, error: EddylineError) -> None:
-        """One more try has failed."""
-        if not self._is_told:
-            self._is_told = True
+        """Report the outage, if this is its first failed try."""
+        if not self._is_reported:
+            self._is_reported = True
             text = " ".join(self.describe(error).split())
-            self._say(
+            self._report(
                 f"{error.reason}: {text}; reconnecting",
                 {"event": "reconnecting", "reason": error.reason, "message": text},
             )
 
     def over(self) -> None:
-        """It goes on."""
-        if self._is_told:
-            self._is_told = False
+        """Report the end of the outage, if one was reported."""
+        if self._is_reported:
+            self._is_reported = False
             # Whether anything was missed is not known yet: a gap may follow.
-            self._say("connected again", {"event": "resumed"})
+            self._report("connected again", {"event": "resumed"})

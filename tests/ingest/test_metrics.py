@@ -13,7 +13,7 @@ from eddyline.core.telemetry import names as telemetry
 from eddyline.ingest import metrics as ingest_metrics_module
 from eddyline.ingest.copy.progress import STATES, Progress
 from eddyline.ingest.metrics import ingest_metrics
-from eddyline.ingest.verify.verify import Order
+from eddyline.ingest.verify.verify import VerifyOptions
 from tests.support.manual_clock import ManualClock
 from tests.support.telemetry.scrape import Scrape, check_complete, in_place
 
@@ -120,7 +120,7 @@ async def test_dead_letter_and_verification_count(sources: SourceKit, bucket_nam
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
         definition = (await sources.link.get_source("s")).definition
-        await role.verifier.verify(definition, Order(role.new_compare_name(), 0.2, 100))
+        await role.verifier.verify(definition, VerifyOptions(role.new_compare_name(), 0.2, 100))
         seen = await now(role)
         assert seen.value(telemetry.INGEST_DEAD_LETTERS, source="s") == 1
         assert seen.value(telemetry.INGEST_GAPS, source="s") == 1
@@ -157,5 +157,5 @@ def test_lag_in_seconds_is_since_it_was_last_level() -> None:
     progress.set_head(9)
     progress.position_revision = 8
     assert progress.lag_s == 3.0
-    progress.forget(9, 9)
+    progress.switch_stream(9, 9)
     assert progress.lag_s == 0.0

@@ -17,7 +17,7 @@ def add(gatherer: Gatherer, revision: int, data: bytes = b"x", meaning: Meaning 
 def sizes(gatherer: Gatherer) -> list[int]:
     """Counts of all chunks, taken."""
     found = []
-    while (chunk := gatherer.take()) is not None:
+    while (chunk := gatherer.pop()) is not None:
         found.append(chunk.count)
     return found
 
@@ -42,7 +42,7 @@ def test_chunks_end_before_a_mebibyte_and_a_larger_record_goes_alone() -> None:
 def test_what_comes_while_nothing_is_taken_joins_the_newest_chunk() -> None:
     gatherer = Gatherer()
     add(gatherer, 1)
-    first = gatherer.take()
+    first = gatherer.pop()
     assert first is not None
     add(gatherer, 2)
     add(gatherer, 3)

@@ -88,7 +88,7 @@ async def test_deletes_and_gaps_of_a_resync_go_into_a_small_topic(sources: Sourc
         bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
         for number in range(9):
             await bucket.put(f"n{number}", b"3")
-        role.ownership.obey(await update_source(sources.link, "s", SourceChange(on_recreated="RESYNC")))
+        role.ownership.apply_control(await update_source(sources.link, "s", SourceChange(on_recreated="RESYNC")))
         expected = {b"n%d" % number: b"3" for number in range(9)}
         await sources.until(lambda: _is_fold(sources, expected))
         await sources.is_state("s", "LIVE")

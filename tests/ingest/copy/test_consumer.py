@@ -16,7 +16,7 @@ from eddyline.ingest.copy.consumer import WINDOW_RECORDS, Consumer, ConsumerLost
 from eddyline.ingest.nats.connection import Connection
 from eddyline.ingest.nats.jetstream import JetStream, Subjects
 from eddyline.ingest.nats.login import nats_access
-from eddyline.ingest.resync.resync import vanished
+from eddyline.ingest.resync.resync import vanished_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -73,7 +73,7 @@ async def test_message_larger_than_a_pull_is_fetched_alone_and_reading_goes_on(a
         async with consumer(connection, jetstream, stream, pull_bytes_max=2_000) as reading:
             found: list[int] = []
             while len(found) < len(sizes):
-                chunk = await asyncio.wait_for(reading.take(), 5)
+                chunk = await asyncio.wait_for(reading.next_chunk(), 5)
                 assert chunk is not None
                 found += [len(data) for data in chunk.data]
     assert found == sizes
@@ -87,7 +87,7 @@ async def test_no_more_is_asked_for_than_the_window(at: Kit) -> None:
     async with connected(at) as (connection, jetstream):
         stream = await jetstream.stream(at.bucket)
         async with consumer(connection, jetstream, stream) as reading:
-            chunk = await reading.take()
+            chunk = await reading.next_chunk()
             # Nobody takes any more: what arrives stays within what was asked for.
             info = await at.js.consumer_info(stream.name, "one")
             for _ in range(20):
@@ -97,7 +97,7 @@ async def test_no_more_is_asked_for_than_the_window(at: Kit) -> None:
             assert info.delivered.consumer_seq <= WINDOW_RECORDS
             count = chunk.count
             while count < WINDOW_RECORDS + 3_000:
-                chunk = await asyncio.wait_for(reading.take(), 5)
+                chunk = await asyncio.wait_for(reading.next_chunk(), 5)
                 assert chunk is not None
                 assert chunk.count <= CHUNK_RECORDS_MAX
                 count += chunk.count
@@ -109,17 +109,17 @@ async def test_what_was_gathered_is_handed_out_before_the_loss(at: Kit) -> None:
     async with connected(at) as (connection, jetstream):
         stream = await jetstream.stream(at.bucket)
         async with consumer(connection, jetstream, stream) as reading:
-            first = await reading.take()
+            first = await reading.next_chunk()
             assert first is not None
             await bucket.put("k", b"2")
             while reading.drained and reading.last_seen_revision < 2:
                 await at.client.flush()
             reading.break_off("enough")
-            second = await reading.take()
+            second = await reading.next_chunk()
             assert second is not None
             assert second.revisions == [2]
             with pytest.raises(ConsumerLost, match="enough"):
-                await reading.take()
+                await reading.next_chunk()
 
 
 async def test_candidates_of_a_paged_listing_are_confirmed_one_by_one(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,5 +137,5 @@ async def test_candidates_of_a_paged_listing_are_confirmed_one_by_one(at: Kit, m
             return Subjects(frozenset((stream.prefix + b"kept",)), paged=True)
 
         monkeypatch.setattr(jetstream, "subjects", paged)
-        found = await vanished(jetstream, stream, at.link.range_entries(at.bucket))
+        found = await vanished_keys(jetstream, stream, at.link.range_entries(at.bucket))
     assert found == [b"gone"]

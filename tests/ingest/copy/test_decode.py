@@ -106,7 +106,7 @@ def test_statuses_are_read_with_their_figures() -> None:
     status = parse_status(
         b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\nNats-Pending-Messages: 8\r\nNats-Pending-Bytes: 51\r\n\r\n"
     )
-    assert (status.code, status.words) == (409, "Message Size Exceeds MaxBytes")
+    assert (status.code, status.text) == (409, "Message Size Exceeds MaxBytes")
     assert (status.pending_messages, status.pending_bytes) == (8, 51)
     assert parse_status(b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 3\r\n\r\n").last_consumer_seq == 3
     assert parse_status(b"NATS/1.0 503\r\n\r\n").code == 503

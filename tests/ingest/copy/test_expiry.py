@@ -30,7 +30,7 @@ async def rolled_up(at: Kit, key: str, what: str) -> int:
 async def test_message_that_expires_without_a_marker_takes_its_key_within_a_look(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await bucket.put("kept", b"1")
         await at.reaches(await put_for_a_second(at, "short"))
         assert await at.fold() == {"kept": b"1", "short": b"short"}
@@ -41,7 +41,7 @@ async def test_message_that_expires_without_a_marker_takes_its_key_within_a_look
 async def test_b12_list_get_and_log_agree_that_an_expired_key_is_gone(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await bucket.put("kept", b"1")
         await at.reaches(await put_for_a_second(at, "short"))
         await healed(at, {"kept": b"1"})
@@ -61,7 +61,7 @@ async def test_message_that_expires_with_a_marker_is_a_purge_without_a_look(at: 
     # The server raises a message's life to that of the markers.
     bucket = await at.make_bucket(limit_marker_ttl=1)
     await at.make_source()
-    async with at.ingest(look_s=NO_LOOK_S):
+    async with at.ingest(audit_interval_s=NO_LOOK_S):
         await bucket.put("kept", b"1")
         await at.reaches(await put_for_a_second(at, "short"))
         await at.reaches(3)
@@ -72,7 +72,7 @@ async def test_message_that_expires_with_a_marker_is_a_purge_without_a_look(at: 
 async def test_readers_tell_an_expiry_from_a_purge(at: Kit) -> None:
     bucket = await at.make_bucket(limit_marker_ttl=1)
     await at.make_source()
-    async with at.ingest(look_s=NO_LOOK_S):
+    async with at.ingest(audit_interval_s=NO_LOOK_S):
         await bucket.put("purged", b"1")
         await bucket.purge("purged")
         await at.reaches(await put_for_a_second(at, "expired"))
@@ -85,7 +85,7 @@ async def test_readers_tell_an_expiry_from_a_purge(at: Kit) -> None:
 async def test_age_with_markers_is_purges_without_a_look(at: Kit) -> None:
     bucket = await at.make_bucket(ttl=1, limit_marker_ttl=60)
     await at.make_source()
-    async with at.ingest(look_s=NO_LOOK_S):
+    async with at.ingest(audit_interval_s=NO_LOOK_S):
         await bucket.put("a", b"1")
         await at.reaches(await bucket.put("b", b"2"))
         await at.reaches(4)
@@ -117,7 +117,7 @@ async def test_purge_that_keeps_the_newest_deletes_nothing(at: Kit, away: bool) 
     if away:
         await copied(at, last)
         await at.js.purge_stream(stream, subject=f"$KV.{at.bucket}.a", keep=1)
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.reaches(last)
         await at.is_state("LIVE")
         if not away:
@@ -136,7 +136,7 @@ async def test_purge_of_all_but_the_newest_messages_deletes_the_keys_of_the_rest
     if away:
         await copied(at, last)
         await at.js.purge_stream(f"KV_{at.bucket}", keep=2)
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.reaches(last)
         await at.is_state("LIVE")
         if not away:
@@ -166,7 +166,7 @@ async def test_rollup_of_a_key_leaves_its_value_and_the_others(at: Kit, away: bo
     if away:
         await copied(at, last)
         await rolled_up(at, "a", "sub")
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.reaches(last)
         await at.is_state("LIVE")
         if not away:
@@ -186,7 +186,7 @@ async def test_rollup_of_a_bucket_deletes_every_other_key(at: Kit, away: bool) -
     if away:
         await copied(at, last)
         await rolled_up(at, "a", "all")
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.reaches(last)
         await at.is_state("LIVE")
         if not away:
@@ -201,7 +201,7 @@ async def test_rollup_of_a_bucket_deletes_every_other_key(at: Kit, away: bool) -
 async def test_older_value_that_comes_back_by_an_expiry_is_named_by_a_comparison(at: Kit) -> None:
     bucket = await at.make_bucket(history=5)
     await at.make_source()
-    async with at.ingest(look_s=NO_LOOK_S) as role:
+    async with at.ingest(audit_interval_s=NO_LOOK_S) as role:
         older = await bucket.put("k", b"older")
         await at.reaches(await put_for_a_second(at, "k"))
         while (await bucket.get("k")).value != b"older":

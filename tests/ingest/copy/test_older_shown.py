@@ -58,7 +58,7 @@ async def test_older_value_is_shown_where_the_newest_is_removed_from_a_live_buck
     await make_bucket(at)
     bucket = await at.js.key_value(at.bucket)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S) as role:
+    async with at.ingest(audit_interval_s=LOOK_S) as role:
         for value in (b"1", b"2", b"3"):
             await bucket.put("k", value)
         await at.reaches(await bucket.put("other", b"x"))
@@ -78,7 +78,7 @@ async def test_removed_marker_shows_the_value_before_it_and_a_removed_value_the_
     await make_bucket(at)
     bucket = await at.js.key_value(at.bucket)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S) as role:
+    async with at.ingest(audit_interval_s=LOOK_S) as role:
         await bucket.put("back", b"1")
         await bucket.delete("back")
         await bucket.put("gone", b"2")
@@ -95,11 +95,11 @@ async def test_what_was_removed_while_nobody_read_is_seen_by_the_first_look(at: 
     await make_bucket(at)
     bucket = await at.js.key_value(at.bucket)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await bucket.put("k", b"1")
         await at.reaches(await bucket.put("k", b"2"))
     await remove(at, 2)
-    async with at.ingest(look_s=LOOK_S) as role:
+    async with at.ingest(audit_interval_s=LOOK_S) as role:
         await shows(at, {"k": (b"1", 1)})
         await verified(at, role)
 
@@ -108,7 +108,7 @@ async def test_value_that_expires_alone_shows_the_one_before_it(at: Kit) -> None
     await make_bucket(at)
     bucket = await at.js.key_value(at.bucket)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S) as role:
+    async with at.ingest(audit_interval_s=LOOK_S) as role:
         await bucket.put("k", b"1")
         short = await at.js.publish(f"$KV.{at.bucket}.k", b"2", headers={"Nats-TTL": "1s"})
         await at.reaches(short.seq)
@@ -120,7 +120,7 @@ async def test_removal_of_an_older_message_writes_nothing(at: Kit) -> None:
     await make_bucket(at)
     bucket = await at.js.key_value(at.bucket)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await bucket.put("k", b"1")
         await at.reaches(await bucket.put("k", b"2"))
         await at.is_state("LIVE")

@@ -74,8 +74,8 @@ def test_bytes_are_those_of_each_format(stored: str) -> None:
 def test_position_without_a_time_gets_one_where_nothing_is_left_of_what_it_passes() -> None:
     old = Position(1, 500, bytes(range(16)), 7)
     assert old.after_changes().time_ns == NO_TIME
-    assert old.passed(510, 99) == Position(1, 510, bytes(16), 7, 99)
-    assert Position(1, 500, bytes(16), 0, 100).passed(510, 99).time_ns == 100
+    assert old.advanced_to(510, 99) == Position(1, 510, bytes(16), 7, 99)
+    assert Position(1, 500, bytes(16), 0, 100).advanced_to(510, 99).time_ns == 100
 
 
 def test_no_bytes_are_no_position() -> None:

@@ -56,8 +56,8 @@ def test_a_stop_is_left_only_by_what_ends_it(stop: State, leaves: set[State]) ->
         if state == stop:
             continue
         progress = Progress(ManualClock())
-        progress.enter(stop, "why")
-        progress.enter(state)
+        progress.set_state(stop, "why")
+        progress.set_state(state)
         assert (progress.state == state) == (state in leaves or state in STOPPED or state == "PAUSED")
 
 
@@ -65,9 +65,9 @@ def test_time_in_a_state_starts_when_it_is_entered_and_not_when_it_is_repeated()
     clock = ManualClock()
     progress = Progress(clock)
     clock.advance(1)
-    progress.enter("LIVE")
+    progress.set_state("LIVE")
     clock.advance(2)
-    progress.enter("LIVE")
+    progress.set_state("LIVE")
     assert progress.since_ms == 2_000
 
 
@@ -76,7 +76,7 @@ def test_lag_is_what_lies_between_and_reasons_are_cut() -> None:
     progress.set_head(10)
     progress.set_head(8)
     progress.position_revision = 7
-    progress.enter("RECOVERING", "x" * 2_000)
+    progress.set_state("RECOVERING", "x" * 2_000)
     report = progress.report()
     assert (report.last_revision, report.lag, len(report.reason)) == (10, 3, 250)
     assert progress.changed.is_set()
@@ -100,7 +100,7 @@ def test_position_that_passes_what_was_reported_is_reported_again_where_more_is_
 def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
     clock = ManualClock()
     progress = Progress(clock, "s")
-    progress.enter("SNAPSHOT")
+    progress.set_state("SNAPSHOT")
     progress.set_head(10_000)
     assert (progress.revisions_per_s, progress.remaining_s) == (0, None)
     for _ in range(20):  # 100 a second, twice as fast as before in the last ten seconds
@@ -111,14 +111,14 @@ def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
         progress.position_revision += 100
     assert progress.revisions_per_s == 100
     assert progress.remaining_s == 80  # 8 000 lag
-    detail = progress.look().detail
+    detail = progress.current_report().detail
     assert detail is not None
     assert (detail.revisions_per_s, detail.remaining_ms) == (100, 80_000)
-    progress.enter("LIVE")
+    progress.set_state("LIVE")
     assert progress.remaining_s is None
     clock.advance(60)
     assert progress.revisions_per_s == 0
-    progress.forget(5, 7)  # another stream: its revisions are no progress of this one
+    progress.switch_stream(5, 7)  # another stream: its revisions are no progress of this one
     clock.advance(1)
     assert progress.revisions_per_s == 0
 
@@ -126,24 +126,24 @@ def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
 def test_the_last_decision_stays_through_what_goes_on_by_itself() -> None:
     clock = ManualClock()
     progress = Progress(clock, "s")
-    progress.enter("SNAPSHOT", detail="from the beginning")
+    progress.set_state("SNAPSHOT", detail="from the beginning")
     clock.advance(2)
-    progress.enter("LIVE", detail="caught up")
-    progress.enter("RECOVERING", "consumer lost")
-    detail = progress.look().detail
+    progress.set_state("LIVE", detail="caught up")
+    progress.set_state("RECOVERING", "consumer lost")
+    detail = progress.current_report().detail
     assert detail is not None
     assert (detail.decision, detail.decision_ms) == ("from the beginning", 2_000)
-    progress.enter("CURSOR_AHEAD", "rolled back")
-    detail = progress.look().detail
+    progress.set_state("CURSOR_AHEAD", "rolled back")
+    detail = progress.current_report().detail
     assert detail is not None
     assert (detail.decision, detail.decision_ms, detail.state_ms) == ("rolled back", 0, 0)
 
 
 def test_what_is_reported_fits_the_contract() -> None:
     progress = Progress(ManualClock(), "s")
-    progress.looked_at(replace(STREAM, history=1, peer_troubles=tuple("ä" * 2_000 for _ in range(40))))
-    progress.in_file("ö" * 2_000, "ü" * 2_000)
-    detail = progress.look().detail
+    progress.set_stream_settings(replace(STREAM, history=1, peer_troubles=tuple("ä" * 2_000 for _ in range(40))))
+    progress.set_file_drift("ö" * 2_000, "ü" * 2_000)
+    detail = progress.current_report().detail
     assert detail is not None
     assert len(detail.warnings) == 16
     assert max(len(text.encode()) for text in (*detail.warnings, detail.file_drift)) == 1024
@@ -151,15 +151,15 @@ def test_what_is_reported_fits_the_contract() -> None:
 
 def test_a_look_that_shows_another_setting_or_server_is_reported_at_once() -> None:
     progress = Progress(ManualClock(), "s")
-    progress.looked_at(STREAM)
+    progress.set_stream_settings(STREAM)
     assert not progress.changed.is_set()
     for look in (replace(STREAM, history=5), replace(STREAM, history=5, peer_troubles=("NATS server n2 is offline",))):
-        progress.looked_at(look)
+        progress.set_stream_settings(look)
         assert progress.changed.is_set()
         progress.changed.clear()
-        progress.looked_at(look)
+        progress.set_stream_settings(look)
         assert not progress.changed.is_set()
-    detail = progress.look().detail
+    detail = progress.current_report().detail
     assert detail is not None
     assert detail.warnings == (
         "may miss revisions: it keeps 5 revisions of a key, 64 are the most",

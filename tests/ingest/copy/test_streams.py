@@ -102,9 +102,9 @@ async def test_messages_missing_at_the_end_of_a_stream_are_told_however_the_sour
         await sources.is_state("s", "LIVE")
         await sources.reaches("s", last)
         if leaves == "by a pause":
-            role.ownership.obey(await sources.link.control_source("s", paused=True))
+            role.ownership.apply_control(await sources.link.control_source("s", paused=True))
             await sources.is_state("s", "PAUSED")
-            role.ownership.obey(await sources.link.control_source("s", paused=False))
+            role.ownership.apply_control(await sources.link.control_source("s", paused=False))
         elif leaves == "at once":
             await sources.reaches("s", await publish(sources, f"{bucket_name}.a", b"after"))
     async with sources.ingest():
@@ -128,7 +128,7 @@ async def test_stream_made_again_goes_on_at_its_beginning_with_the_rest_told(
             await publish(sources, f"{bucket_name}.a", b"%d" % number)
         if policy == "STOP":
             await sources.is_state("s", "STREAM_RECREATED")
-            role.ownership.obey(await sources.link.control_source("s", resync=True))
+            role.ownership.apply_control(await sources.link.control_source("s", resync=True))
 
         async def is_copied() -> bool:
             return [row.data for row in await sources.rows("t")] == [b"old", b"0", b"1", b"2"]
@@ -224,7 +224,7 @@ async def test_filters_of_a_bucket_hold_for_copies_deletes_and_resyncs(sources: 
         assert (await sources.fold("t")).keys() == {b"certs.a", b"certs.b", b"routes.x"}
         await bucket.delete("other")
         await sources.reaches("s", await bucket.put("certs.a", b"2"))
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.reaches("s", await bucket.put("certs.c", b"3"))
         await sources.is_state("s", "LIVE")
         comparison = await role.comparer.compare(
@@ -305,7 +305,7 @@ async def test_message_that_does_not_fit_becomes_a_dead_letter_once(sources: Sou
     last = await bucket.put("b", b"2")
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        role.ownership.obey(await sources.link.control_source("s", resync=True))  # meets it again
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))  # meets it again
         last = await bucket.put("c", b"3")
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
@@ -460,4 +460,4 @@ def test_definitions_that_cannot_be_are_refused(definition: SourceDefinition) ->
     ],
 )
 def test_subjects_are_those_of_nats(subject: str, key: bytes, takes: bool) -> None:
-    assert Filter(SourceDefinition("s", "t", "b", subjects=(subject,))).takes(key) == takes
+    assert Filter(SourceDefinition("s", "t", "b", subjects=(subject,))).matches(key) == takes

@@ -55,7 +55,7 @@ async def test_server_that_answers_nothing_is_left_for_another(
         async with connected(f"{at.url},{other.url}", monkeypatch, mute_s=0.0) as connection:
             for _ in range(3):
                 before, lost = server_of(connection), connection.lost
-                connection.unanswered()
+                connection.note_no_answer()
                 await asyncio.wait_for(lost.wait(), 5)
                 await asyncio.wait_for(connection.wait_connected(), 5)
                 assert server_of(connection) != before
@@ -67,14 +67,14 @@ async def test_only_server_and_one_that_answers_now_and_then_are_not_left(
     at: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(at.url, monkeypatch, mute_s=0.0) as connection:
-        connection.unanswered()
-        connection.unanswered()
+        connection.note_no_answer()
+        connection.note_no_answer()
         assert connection.connected
     async with connected(f"{at.url},{at.url}", monkeypatch, mute_s=60.0) as connection:
-        connection.unanswered()
-        connection.answered()
+        connection.note_no_answer()
+        connection.note_answer()
         monkeypatch.setattr("eddyline.ingest.nats.connection.MUTE_S", 0.001)
-        connection.unanswered()
+        connection.note_no_answer()
         await connection.client.flush()
         assert connection.connected
 

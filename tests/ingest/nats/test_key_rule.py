@@ -11,7 +11,7 @@ from xxhash import xxh32_hexdigest
 
 from eddyline.core.errors import BucketForbids, ForeignSubjects
 from eddyline.core.model.source import SourceDefinition
-from eddyline.ingest.kv.writer import Target
+from eddyline.ingest.kv.writer import WriteTarget
 from eddyline.ingest.nats.key_rule import own_rule, possible_rules
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ async def test_a_bucket_whose_stream_moves_its_writes_is_copied_and_not_written(
         assert await at.fold() == {"a": b"1", "b.c": b"2"}
         assert await difference_count(at, role) == 0
         with pytest.raises(BucketForbids) as forbids:
-            await role.writer.put(Target(at.bucket, b"k", patience_s=5), b"1")
+            await role.writer.put(WriteTarget(at.bucket, b"k", timeout_s=5), b"1")
         assert forbids.value.metadata["setting"] == "subject_transform"
 
 
@@ -134,7 +134,7 @@ def foreign(bucket: str) -> dict[str, Config]:
 async def test_subjects_that_are_no_keys_stop_the_source_by_name_until_they_are_gone(
     at: Kit, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eddyline.ingest.sources.source_run.LOOK_AGAIN_S_MAX", LOOK_SOON_S)
+    monkeypatch.setattr("eddyline.ingest.sources.source_run.RETRY_S_MAX", LOOK_SOON_S)
     await filled(at, f"{at.bucket}_o")
     await configure(at, at.bucket, foreign(at.bucket)[way])
     subject = f"$KV.{at.bucket}_o.a" if "source" in way else f"other.{at.bucket}.x"
@@ -164,7 +164,7 @@ async def test_subjects_that_are_no_keys_stop_the_source_by_name_until_they_are_
 async def test_a_subject_that_comes_to_a_live_source_stops_it(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
-    async with at.ingest(look_s=LOOK_SOON_S):
+    async with at.ingest(audit_interval_s=LOOK_SOON_S):
         await at.reaches(await bucket.put("k", b"1"))
         await at.is_state("LIVE")
         before = (await at.js.stream_info(f"KV_{at.bucket}")).config

@@ -157,8 +157,8 @@ async def test_fifty_sources_that_start_under_a_writer_are_live_with_all_that_wa
             live.append(progress.position_revision)
         enter(progress, state, reason, detail=detail)
 
-    enter = Progress.enter
-    monkeypatch.setattr(Progress, "enter", entered)
+    enter = Progress.set_state
+    monkeypatch.setattr(Progress, "set_state", entered)
     for number in range(500):
         before = await bucket.put(f"k{number}", b"x")
     stop = asyncio.Event()

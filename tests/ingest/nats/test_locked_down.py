@@ -11,7 +11,7 @@ from nats.js.api import KeyValueConfig
 
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.model.source import SourceDefinition
-from eddyline.ingest.kv.writer import Target
+from eddyline.ingest.kv.writer import WriteTarget
 from tests.support.ingest.sources import source_kit
 from tests.support.nats.server import running
 
@@ -75,7 +75,7 @@ async def test_a_user_of_an_inbox_of_its_own_copies_and_writes(tmp_path: Path) -
         last = await filled(sources)
         async with sources.ingest(nats_inbox_prefix="_INBOX_eddy") as role:
             await sources.reaches(BUCKET, last)
-            await role.writer.put(Target(BUCKET, b"k", patience_s=5, wait=True), b"2")
+            await role.writer.put(WriteTarget(BUCKET, b"k", timeout_s=5, wait=True), b"2")
             assert await sources.fold(BUCKET) == {b"k": b"2"}
 
 
@@ -87,7 +87,7 @@ async def test_an_inbox_that_is_refused_is_named_with_the_setting(tmp_path: Path
                 sources, "NATS does not permit us to subscribe to _INBOX.>; EDDYLINE_INGEST_NATS_INBOX_PREFIX"
             )
             with pytest.raises(NatsUnreachable, match="_INBOX_PREFIX") as refused:
-                await role.writer.put(Target(BUCKET, b"k", patience_s=5), b"2")
+                await role.writer.put(WriteTarget(BUCKET, b"k", timeout_s=5), b"2")
             assert "prefix" in refused.value.advice
 
 

@@ -49,7 +49,7 @@ async def served(folder: Path, config: str) -> AsyncIterator[NatsServer]:
 async def connection(settings: IngestSettings, readiness: Readiness | None = None) -> AsyncIterator[Connection]:
     def tell() -> None:
         if readiness is not None:
-            readiness.nats(made.connected, refused=made.refused)
+            readiness.set_nats(made.connected, refused=made.refused)
 
     made = Connection(nats_access(settings), name="test", clock=SystemClock(), rng=Random(1), on_change=tell)
     async with asyncio.TaskGroup() as group:

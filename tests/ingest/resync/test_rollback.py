@@ -132,7 +132,7 @@ class Scene:
         """A resync that is asked for takes what there is; then the source is LIVE, and stays so over a restart."""
         async with self.sources.ingest() as role:
             await self.sources.is_state("s", "CURSOR_AHEAD")
-            role.ownership.obey(await self.sources.link.control_source("s", resync=True))
+            role.ownership.apply_control(await self.sources.link.control_source("s", resync=True))
             await self.sources.is_state("s", "LIVE")
         async with self.sources.ingest():
             await self.sources.is_state("s", "LIVE")

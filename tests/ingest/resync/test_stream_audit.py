@@ -18,7 +18,15 @@ from eddyline.ingest.nats.jetstream import JetStream
 from eddyline.ingest.nats.login import nats_access
 from eddyline.ingest.nats.stream import Stream
 from eddyline.ingest.resync.resync import resync
-from eddyline.ingest.resync.stream_audit import DOUBT_LOOKS, RETRY_S, SHARE, Audit, AuditFinding, Pace, read_sign
+from eddyline.ingest.resync.stream_audit import (
+    DOUBT_AUDITS,
+    RETRY_S,
+    SHARE,
+    AuditFinding,
+    ComparisonPace,
+    StreamAudit,
+    compare_figures,
+)
 from tests.ingest.resync.test_resume import configure, copied, gap_ranges
 from tests.support.manual_clock import ManualClock
 
@@ -68,7 +76,7 @@ class Unanswered(JetStream):
 class Still(JetStream):
     """Of a stream in which nothing happens."""
 
-    async def again(self, stream: Stream) -> Stream:
+    async def refresh(self, stream: Stream) -> Stream:
         return stream
 
 
@@ -132,7 +140,7 @@ async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "sign"),
+    ("after", "finding"),
     [
         (replace(BEFORE, server_ns=200), AuditFinding.STILL),
         (replace(BEFORE, last_revision=12, message_count=12, subject_count=7), AuditFinding.STILL),
@@ -144,31 +152,31 @@ async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
         (replace(BEFORE, first_revision=11, message_count=0, subject_count=0), AuditFinding.LOSS),
     ],
 )
-def test_look_is_grave_where_newer_revisions_do_not_explain_it(after: Stream, sign: AuditFinding) -> None:
-    assert read_sign(BEFORE, after) is sign
+def test_look_is_grave_where_newer_revisions_do_not_explain_it(after: Stream, finding: AuditFinding) -> None:
+    assert compare_figures(BEFORE, after) is finding
 
 
 def test_passed_age_is_grave_unless_the_server_marks_it() -> None:
     before = replace(BEFORE, max_age_ns=90)
     after = replace(before, server_ns=100, last_revision=12)
-    assert read_sign(before, after) is AuditFinding.LOSS
-    assert read_sign(before, replace(after, server_ns=99)) is AuditFinding.DOUBT
+    assert compare_figures(before, after) is AuditFinding.LOSS
+    assert compare_figures(before, replace(after, server_ns=99)) is AuditFinding.DOUBT
     marked = replace(before, expiry_markers=True)
-    assert read_sign(marked, replace(marked, last_revision=12)) is AuditFinding.DOUBT
+    assert compare_figures(marked, replace(marked, last_revision=12)) is AuditFinding.DOUBT
 
 
 def test_messages_that_came_and_left_since_the_last_look_are_grave() -> None:
     empty = replace(BEFORE, first_ns=0, last_revision=0, message_count=0, subject_count=0)
-    assert read_sign(empty, replace(empty, last_revision=20)) is AuditFinding.LOSS
+    assert compare_figures(empty, replace(empty, last_revision=20)) is AuditFinding.LOSS
     lively = replace(empty, max_age_ns=90)
     after = replace(lively, last_revision=20, message_count=1, subject_count=1)
-    assert read_sign(lively, replace(after, server_ns=190)) is AuditFinding.LOSS
-    assert read_sign(lively, replace(after, server_ns=189)) is AuditFinding.DOUBT
+    assert compare_figures(lively, replace(after, server_ns=190)) is AuditFinding.LOSS
+    assert compare_figures(lively, replace(after, server_ns=189)) is AuditFinding.DOUBT
 
 
 def test_eviction_by_a_limit_is_grave() -> None:
     before = replace(BEFORE, discard_new=False, limited=True)
-    assert read_sign(before, replace(before, last_revision=12, first_revision=3)) is AuditFinding.LOSS
+    assert compare_figures(before, replace(before, last_revision=12, first_revision=3)) is AuditFinding.LOSS
 
 
 async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> None:
@@ -181,7 +189,7 @@ async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> No
     async def changed(_look: Stream, _through: int) -> int:
         raise AssertionError("nothing was removed")
 
-    audit = Audit(
+    audit = StreamAudit(
         BEFORE,
         jetstream=jetstream,
         link=at.link,
@@ -189,8 +197,8 @@ async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> No
         resyncs=asyncio.Semaphore(1),
         clock=clock,
         changed=changed,
-        values=Pace(0.0, 10.0),
-        look_s=10.0,
+        values=ComparisonPace(0.0, 10.0),
+        audit_interval_s=10.0,
     )
     clock.advance(9.9)
     assert await audit.check(10, drained=True) == ""
@@ -206,8 +214,8 @@ async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> No
 
 
 async def test_attempts_one_after_another_compare_values_no_more_than_their_share(at: Kit) -> None:
-    clock, took_s, look_s = ManualClock(), 3.0, 10.0
-    values = Pace(clock.monotonic_s(), look_s)
+    clock, took_s, audit_interval_s = ManualClock(), 3.0, 10.0
+    values = ComparisonPace(clock.monotonic_s(), audit_interval_s)
     jetstream = Still(
         Connection(
             nats_access(IngestSettings(nats_url=at.url)), name="", clock=clock, rng=Random(1), on_change=lambda: None
@@ -221,7 +229,7 @@ async def test_attempts_one_after_another_compare_values_no_more_than_their_shar
         return 0
 
     for _ in range(20):
-        audit = Audit(
+        audit = StreamAudit(
             BEFORE,
             jetstream=jetstream,
             link=at.link,
@@ -231,9 +239,9 @@ async def test_attempts_one_after_another_compare_values_no_more_than_their_shar
             changed=changed,
             values=values,
             resumed=True,
-            look_s=look_s,
+            audit_interval_s=audit_interval_s,
         )
-        clock.advance(look_s)
+        clock.advance(audit_interval_s)
         assert await audit.check(BEFORE.last_revision, drained=True) == ""
     assert len(compared_s) > 1
     assert all(later - earlier >= SHARE * took_s for earlier, later in pairwise(compared_s))
@@ -243,7 +251,7 @@ async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monke
     bucket = await at.make_bucket()
     await at.make_source()
     counts = Looks(at, monkeypatch)
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.is_state("LIVE")
         await bucket.put("kept", b"1")
         await at.reaches(await bucket.put("gone", b"2"))
@@ -257,7 +265,7 @@ async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monke
 async def test_whole_purge_while_live_is_told_within_a_look_and_reading_goes_on(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await bucket.put("a", b"1")
         await at.reaches(await bucket.put("b", b"2"))
         await at.is_state("LIVE")
@@ -290,7 +298,7 @@ async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(at
 async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Kit) -> None:
     bucket = await at.make_bucket(history=5, ttl=1)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await bucket.put("hot", b"0")
         for number in range(10):
             await bucket.put(f"k{number}", b"x")
@@ -304,7 +312,7 @@ async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Ki
 async def test_keys_that_came_and_expired_between_two_looks_are_deleted(at: Kit) -> None:
     bucket = await at.make_bucket(history=5, ttl=1)
     await at.make_source()
-    async with at.ingest(look_s=3.0):
+    async with at.ingest(audit_interval_s=3.0):
         await at.is_state("LIVE")
         for number in range(5):
             last = await bucket.put(f"k{number}", b"x")
@@ -315,7 +323,7 @@ async def test_keys_that_came_and_expired_between_two_looks_are_deleted(at: Kit)
 async def test_key_that_leaves_while_another_comes_is_found_where_its_age_says_so(at: Kit) -> None:
     bucket = await at.make_bucket(history=1, ttl=1)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.reaches(await bucket.put("first", b"x"))
         number = 0
         while "first" in await at.fold():
@@ -328,7 +336,7 @@ async def test_keys_evicted_by_a_limit_while_live_are_deleted(at: Kit) -> None:
     bucket = await at.make_bucket()
     await configure(at, discard=DiscardPolicy.OLD, max_msgs=3)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         for number in range(8):
             await at.reaches(await bucket.put(f"k{number}", b"x"))
         await healed(at, {"k5": b"x", "k6": b"x", "k7": b"x"})
@@ -338,7 +346,7 @@ async def test_keys_evicted_by_a_limit_while_live_are_deleted(at: Kit) -> None:
 async def test_revisions_purged_before_they_were_read_are_told_without_a_later_one(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.reaches(await bucket.put("a", b"1"))
         await at.is_state("LIVE")
         # Nothing is taken while the store waits: more than the window is written, and purged.
@@ -361,7 +369,7 @@ async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypa
     bucket = await at.make_bucket(history=1)
     await at.make_source()
     counts = Looks(at, monkeypatch)
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.is_state("LIVE")
         for number in range(200):
             await at.reaches(await bucket.put(f"hot{number % 3}", b"%d" % number))
@@ -369,14 +377,14 @@ async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypa
                 await counts.another_look()
         await at.is_state("LIVE")
     assert counts.resynced == 0
-    assert counts.compared <= 1 + counts.looked // DOUBT_LOOKS
+    assert counts.compared <= 1 + counts.looked // DOUBT_AUDITS
     assert await at.fold() == {f"hot{number}": b"%d" % (197 + (number + 1) % 3) for number in range(3)}
 
 
 async def test_key_that_came_and_left_between_looks_is_found_in_the_end(at: Kit) -> None:
     bucket = await at.make_bucket(history=1)
     await at.make_source()
-    async with at.ingest(look_s=LOOK_S):
+    async with at.ingest(audit_interval_s=LOOK_S):
         await at.reaches(await bucket.put("kept", b"1"))
         await at.is_state("LIVE")
         await at.reaches(await bucket.put("gone", b"2"))

@@ -52,12 +52,12 @@ async def test_paused_source_copies_nothing_until_it_is_resumed_where_it_was(
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
-        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=True))
         await sources.is_state("s", "PAUSED")
         assert not await sources.js.consumers_info(f"KV_{bucket_name}")
         last = await bucket.put("a", b"2")
         assert await sources.revision("s") < last
-        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=False))
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
     assert [row.data for row in await sources.rows("t")] == [b"1", b"2"]
@@ -70,17 +70,17 @@ async def test_resumed_source_is_not_live_before_it_is_level(sources: SourceKit,
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
-        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=True))
         if waits:
             await sources.is_state("s", "PAUSED")
         for number in range(50):
             last = await bucket.put(f"k{number}", b"2")
-        role.ownership.obey(await sources.link.control_source("s", paused=False))
-        seen = role.ownership.fresh(await sources.link.get_source("s"))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=False))
+        seen = role.ownership.current(await sources.link.get_source("s"))
         assert (seen.report.state, seen.reported_ms) == ("CATCHING_UP", 0)
 
         async def is_live() -> bool:
-            info = role.ownership.fresh(await sources.link.get_source("s"))
+            info = role.ownership.current(await sources.link.get_source("s"))
             assert info.report.state != "LIVE" or await sources.revision("s") == last
             return info.report.state == "LIVE"
 
@@ -107,9 +107,9 @@ async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
 async def test_lag_of_a_paused_source_grows(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))
-    async with sources.ingest(look_s=0.05) as role:
+    async with sources.ingest(audit_interval_s=0.05) as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
-        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=True))
         await sources.is_state("s", "PAUSED")
         last = 0
         for _ in range(3):
@@ -131,7 +131,7 @@ async def test_pause_that_comes_while_a_source_resyncs_is_not_missed(sources: So
         for _ in range(RESYNCS_AT_ONCE):
             await turns.enter_async_context(role.ownership.resyncs)
         await sources.is_state("s", "RESYNCING")
-        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=True))
         await turns.aclose()
         await sources.is_state("s", "PAUSED")
 
@@ -156,12 +156,12 @@ async def test_resume_is_not_held_up_by_a_question_that_nats_leaves_unanswered(
             await make_bucket(sources, "b")
             await sources.define(SourceDefinition("s", "t", "b"))
             await sources.link.control_source("s", paused=True)
-            async with sources.ingest(look_s=0.02) as role:
+            async with sources.ingest(audit_interval_s=0.02) as role:
                 await sources.is_state("s", "PAUSED")
                 await role.connection.wait_connected()
                 server.freeze()
                 await asyncio.wait_for(asked.wait(), 5)
-                role.ownership.obey(await sources.link.control_source("s", paused=False))
+                role.ownership.apply_control(await sources.link.control_source("s", paused=False))
 
                 async def goes_on() -> bool:
                     return await sources.state("s") != "PAUSED"
@@ -179,9 +179,9 @@ async def test_source_is_paused_and_resumed_while_nats_is_away(sources: SourceKi
     sources.url = "nats://127.0.0.1:1"
     async with sources.ingest() as role:
         await sources.is_state("s", "CONNECTING")
-        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=True))
         await sources.is_state("s", "PAUSED")
-        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=False))
         await sources.is_state("s", "RECOVERING")
 
 
@@ -205,7 +205,7 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
         assert re.search(f"made again: this one is of {date}, the one that was copied of {date}; ", reason)
         assert reason.endswith("`eddyline source resync s` takes what there is now")
         assert (await sources.fold("t")).keys() == {b"gone", b"same", b"other", b"deleted"}
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
         await sources.reaches("s", await bucket.put("new", b"4"))
     assert await sources.gaps("t") == [(5, 0)], "what the old bucket had behind revision 4 nobody knows"
@@ -278,7 +278,7 @@ async def test_what_a_bucket_had_that_nobody_read_is_told_when_another_is_taken(
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
-        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=True))
         await sources.is_state("s", "PAUSED")
     info = await sources.link.get_source("s")
     lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
@@ -326,7 +326,7 @@ async def test_revisions_evicted_while_away_are_told_or_stop_the_source(
                 f"revisions 2 to 4 left bucket {bucket_name}, or were overwritten, before they were read; `eddyline"
             )
             assert await sources.fold("t") == {b"a": b"1"}
-            role.ownership.obey(await sources.link.control_source("s", resync=True))
+            role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
         assert await sources.fold("t") == {b"k3": b"x", b"k4": b"x"}
     assert await sources.gaps("t") == [(2, 4)]
@@ -349,7 +349,7 @@ async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: So
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_AHEAD")
         assert await sources.fold("t") == {b"a": b"2"}
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
         await sources.reaches("s", await bucket.put("b", b"3"))
     assert await sources.fold("t") == {b"a": b"2", b"b": b"3"}
@@ -375,7 +375,7 @@ async def test_rolled_back_bucket_that_was_written_past_the_position_tells_only_
     last = await bucket.put("c", b"3")
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_AHEAD")  # which looks at the stream once at least
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
     gaps = await sources.gaps("t")
@@ -389,7 +389,7 @@ async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_
     await bucket.put("a", b"1")
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
 
         async def is_done() -> bool:
             position = decode_position((await sources.link.get_source("s")).position)

@@ -29,12 +29,12 @@ async def test_a_position_read_before_the_report_is_not_shown_beside_it(sources:
         await sources.reaches("s", COUNT + 1)
         held = role.ownership.held["s"]
         await sources.until(lambda: held.progress.position_revision == COUNT + 1)
-        source = source_to_pb(role.ownership.fresh(read_early))
+        source = source_to_pb(role.ownership.current(read_early))
         assert source.status == source_pb2.SOURCE_STATUS_LIVE
         assert (source.position_revision, source.last_revision, source.lag) == (COUNT + 1, COUNT + 1, 0)
         # A lease of somebody else's is not ours to speak of.
         other = replace(read_early, fence=read_early.fence + 1)
-        assert role.ownership.fresh(other) == other
+        assert role.ownership.current(other) == other
 
 
 async def test_a_resync_that_is_done_is_not_pending_beside_its_result(sources: SourceKit, bucket_name: str) -> None:
@@ -44,9 +44,9 @@ async def test_a_resync_that_is_done_is_not_pending_beside_its_result(sources: S
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
         asked = await sources.link.control_source("s", resync=True)
-        role.ownership.obey(asked)
-        await sources.until(lambda: not source_to_pb(role.ownership.fresh(asked)).resync_pending)
+        role.ownership.apply_control(asked)
+        await sources.until(lambda: not source_to_pb(role.ownership.current(asked)).resync_pending)
         await sources.is_state("s", "LIVE")
-        detail = role.ownership.held["s"].progress.look().detail
+        detail = role.ownership.held["s"].progress.current_report().detail
         assert detail is not None
         assert detail.decision == "accepted: 0 puts, resumed at 2"

@@ -12,7 +12,7 @@ from nats.js.api import KeyValueConfig
 from eddyline.core.codec.source import source_to_pb
 from eddyline.core.model.source import SourceChange, SourceDefinition
 from eddyline.ingest.copy.position import decode_position
-from eddyline.ingest.verify.verify import Order
+from eddyline.ingest.verify.verify import VerifyOptions
 from tests.support.command_line import command_at
 from tests.support.ingest.fold_tampering import corrupt_row
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from eddyline.ingest.role import IngestRole
-    from eddyline.ingest.verify.verify import Verdict
+    from eddyline.ingest.verify.verify import VerifyResult
     from tests.support.ingest.sources import SourceKit
 
 
@@ -41,9 +41,9 @@ async def copied(sources: SourceKit, bucket_name: str, count: int = 3) -> KeyVal
     return bucket
 
 
-async def repaired(sources: SourceKit, role: IngestRole) -> Verdict:
+async def repaired(sources: SourceKit, role: IngestRole) -> VerifyResult:
     definition = (await sources.link.get_source("s")).definition
-    return await role.verifier.verify(definition, Order(role.new_compare_name(), 0.1, 10, repair=True))
+    return await role.verifier.verify(definition, VerifyOptions(role.new_compare_name(), 0.1, 10, repair=True))
 
 
 async def not_asked(sources: SourceKit) -> bool:
@@ -100,7 +100,7 @@ async def test_source_that_ran_ahead_is_not_repaired(sources: SourceKit, bucket_
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_AHEAD")
         verdict = await repaired(sources, role)
-        assert verdict.found.difference_count == 1
+        assert verdict.comparison.difference_count == 1
         assert "s is CURSOR_AHEAD: " in verdict.trouble
     assert await not_asked(sources)
 
@@ -151,9 +151,9 @@ async def test_drift_of_a_live_source_is_repaired_as_before(sources: SourceKit, 
 async def test_lag_of_a_source_whose_bucket_was_made_again_is_all_of_the_new_one(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eddyline.ingest.sources.source_run.LOOK_AGAIN_S_MAX", 0.1)
+    monkeypatch.setattr("eddyline.ingest.sources.source_run.RETRY_S_MAX", 0.1)
     await copied(sources, bucket_name, 5)
-    async with sources.ingest(look_s=0.05) as role:
+    async with sources.ingest(audit_interval_s=0.05) as role:
         await sources.is_state("s", "LIVE")
         await sources.js.delete_key_value(bucket_name)
         bucket = await make_bucket(sources, bucket_name)
@@ -173,17 +173,17 @@ async def test_lag_of_a_source_whose_bucket_was_made_again_is_all_of_the_new_one
         await sources.until(is_told)
         # How far the old one was stays known: a resync tells it as lost.
         assert (await sources.link.get_source("s")).report.last_revision == 5
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
         await sources.until(lambda: progress.lag == 0)
-        seen = source_to_pb(role.ownership.fresh(await sources.link.get_source("s")))
+        seen = source_to_pb(role.ownership.current(await sources.link.get_source("s")))
         assert (seen.position_revision, seen.last_revision, seen.lag) == (3, 3, 0)
 
 
 async def test_bucket_that_came_after_its_source_and_one_made_again_are_warned_of_once_each(
     sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eddyline.ingest.sources.source_run.LOOK_AGAIN_S_MAX", 0.1)
+    monkeypatch.setattr("eddyline.ingest.sources.source_run.RETRY_S_MAX", 0.1)
     caplog.set_level(logging.WARNING)
 
     def warned() -> int:
@@ -196,7 +196,7 @@ async def test_bucket_that_came_after_its_source_and_one_made_again_are_warned_o
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
         assert warned() == 1
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.until(lambda: role.ownership.held["s"].progress.counts.resyncs == 1)
         await sources.is_state("s", "LIVE")
         assert warned() == 1, "another attempt at the same stream"
@@ -221,7 +221,7 @@ async def test_bucket_that_is_edited_to_lose_messages_is_warned_of_each_time(
 
     bucket = await make_bucket(sources, bucket_name, history=64)
     await sources.define(SourceDefinition("s", "t", bucket_name))
-    async with sources.ingest(look_s=0.05) as role:
+    async with sources.ingest(audit_interval_s=0.05) as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
         progress = role.ownership.held["s"].progress
@@ -230,19 +230,19 @@ async def test_bucket_that_is_edited_to_lose_messages_is_warned_of_each_time(
         await sources.until(lambda: len(warned()) == 1)
         assert warned()[0] == "messages expire without markers"
         await sources.is_state("s", "LIVE")
-        role.ownership.obey(await sources.link.control_source("s", paused=True))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=True))
         await sources.is_state("s", "PAUSED")
         await edit(max_msgs=9, discard="old")  # while it is paused
         await sources.until(lambda: len(warned()) == 2)
-        assert len(progress.cautions) == 2
-        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        assert len(progress.loss_warnings) == 2
+        role.ownership.apply_control(await sources.link.control_source("s", paused=False))
         await sources.is_state("s", "LIVE")
         await edit(max_age=0, max_msgs=-1)
-        await sources.until(lambda: progress.cautions == ())
+        await sources.until(lambda: progress.loss_warnings == ())
         await edit(max_age=3_600)
         await sources.until(lambda: len(warned()) == 3)
         await sources.is_state("s", "LIVE")
-        role.ownership.obey(await sources.link.control_source("s", resync=True))
+        role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.until(lambda: progress.counts.resyncs >= 1)
         await sources.is_state("s", "LIVE")
     assert len(warned()) == 3

@@ -45,7 +45,7 @@ async def put_misfit(sources: SourceKit, bucket_name: str, key: str) -> None:
 
 
 async def update(sources: SourceKit, role: IngestRole, **changes: str) -> None:
-    role.ownership.obey(await update_source(sources.link, "s", SourceChange(**changes)))  # type: ignore[arg-type]
+    role.ownership.apply_control(await update_source(sources.link, "s", SourceChange(**changes)))  # type: ignore[arg-type]
 
 
 async def test_oversize_source_goes_on_when_it_gets_a_dead_letter_topic(sources: SourceKit, bucket_name: str) -> None:
@@ -145,7 +145,7 @@ async def test_paused_source_takes_a_change_and_stays_paused(sources: SourceKit,
         await sources.is_state("s", "PAUSED")
         await update(sources, role, dead_letter_topic="letters")
         assert (await sources.link.get_source("s")).control.paused
-        role.ownership.obey(await sources.link.control_source("s", paused=False))
+        role.ownership.apply_control(await sources.link.control_source("s", paused=False))
         await sources.is_state("s", "LIVE")
     assert len(await sources.rows("letters")) == 1
 

@@ -11,54 +11,54 @@ from eddyline.ingest.verify.key_sums import GROUPS, PREFIX_BYTES_MAX, PREFIXES_M
 SIDES = st.dictionaries(st.binary(max_size=3), st.binary(max_size=2), max_size=30)
 
 
-def tally_of(bucket: dict[bytes, bytes], fold: dict[bytes, bytes]) -> KeySums:
-    tally = KeySums()
+def sums_of(bucket: dict[bytes, bytes], fold: dict[bytes, bytes]) -> KeySums:
+    sums = KeySums()
     for key, value in bucket.items():
-        tally.bucket.add(key, value)
+        sums.bucket.add(key, value)
     for key, value in reversed(fold.items()):
-        tally.fold.add(key, value)
-    return tally
+        sums.fold.add(key, value)
+    return sums
 
 
 @given(SIDES, SIDES, st.integers(1, 40))
 def test_every_key_that_differs_is_in_exactly_one_portion(
     bucket: dict[bytes, bytes], fold: dict[bytes, bytes], keys_max: int
 ) -> None:
-    portions = list(tally_of(bucket, fold).portions(keys_max))
+    key_groups = list(sums_of(bucket, fold).differing_groups(keys_max))
     differing = {key for key in bucket.keys() | fold.keys() if bucket.get(key) != fold.get(key)}
     for key in differing:
-        assert sum(portion.wants(key) for portion in portions) == 1
+        assert sum(key_group.contains(key) for key_group in key_groups) == 1
     same = {group_of(key) for key in bucket.keys() | fold.keys()} - {group_of(key) for key in differing}
     for key in bucket.keys() | fold.keys():
         if group_of(key) in same:
-            assert not any(portion.wants(key) for portion in portions)
-    assert sum(portion.surplus for portion in portions) == len(bucket) - len(fold)
+            assert not any(key_group.contains(key) for key_group in key_groups)
+    assert sum(key_group.surplus for key_group in key_groups) == len(bucket) - len(fold)
 
 
 def test_portions_hold_no_more_keys_than_asked_for() -> None:
     keys = {b"k%d" % number: b"" for number in range(1_000)}
-    sizes = [portion.key_count for portion in tally_of(keys, {}).portions(100)]
+    sizes = [key_group.key_count for key_group in sums_of(keys, {}).differing_groups(100)]
     assert sum(sizes) == 1_000
     assert max(sizes) <= 100
     assert len(sizes) <= 12
 
 
 def test_key_read_twice_or_changed_meanwhile_makes_its_group_differ() -> None:
-    tally = tally_of({b"a": b"1", b"b": b"1"}, {b"a": b"1", b"b": b"1"})
-    assert not list(tally.portions(10))
-    tally.mark(b"b")
-    (portion,) = tally.portions(10)
-    assert portion.wants(b"b")
-    assert not portion.wants(b"a")
-    tally = tally_of({b"a": b"1"}, {b"a": b"1"})
-    tally.bucket.add(b"a", b"1")
-    tally.bucket.add(b"a", b"1")  # the hash is what it was, the count is not
-    (portion,) = tally.portions(10)
-    assert portion.wants(b"a")
+    sums = sums_of({b"a": b"1", b"b": b"1"}, {b"a": b"1", b"b": b"1"})
+    assert not list(sums.differing_groups(10))
+    sums.mark_changed(b"b")
+    (key_group,) = sums.differing_groups(10)
+    assert key_group.contains(b"b")
+    assert not key_group.contains(b"a")
+    sums = sums_of({b"a": b"1"}, {b"a": b"1"})
+    sums.bucket.add(b"a", b"1")
+    sums.bucket.add(b"a", b"1")  # the hash is what it was, the count is not
+    (key_group,) = sums.differing_groups(10)
+    assert key_group.contains(b"a")
 
 
 def test_values_of_two_keys_exchanged_differ() -> None:
-    assert list(tally_of({b"a": b"1", b"b": b"2"}, {b"a": b"2", b"b": b"1"}).portions(10))
+    assert list(sums_of({b"a": b"1", b"b": b"2"}, {b"a": b"2", b"b": b"1"}).differing_groups(10))
 
 
 def test_groups_are_many_and_bounded() -> None:

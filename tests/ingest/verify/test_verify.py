@@ -12,8 +12,8 @@ from nats.js.api import KeyValueConfig
 
 from eddyline.core.errors import BucketNotFound, NotKv, Throttled
 from eddyline.core.model.source import SourceDefinition
-from eddyline.ingest.verify.compare import Difference, Kind, PrefixDrift, Stage, VerifyProgress
-from eddyline.ingest.verify.verify import Order, Verdict
+from eddyline.ingest.verify.compare import Difference, DifferenceKind, PrefixDrift, VerifyProgress, VerifyStage
+from eddyline.ingest.verify.verify import VerifyOptions, VerifyResult
 from tests.support.ingest.fold_tampering import corrupt_row, drift
 
 if TYPE_CHECKING:
@@ -43,22 +43,22 @@ async def copied(sources: SourceKit, bucket_name: str, values: dict[str, bytes],
 
 async def steps_of(
     sources: SourceKit, role: IngestRole, *, repair: bool = False, limit: int = 100, settle_s: float = SETTLE_S
-) -> tuple[list[VerifyProgress], Verdict]:
+) -> tuple[list[VerifyProgress], VerifyResult]:
     """Everything that verifying `s` says."""
     await role.connection.wait_connected()
     definition = (await sources.link.get_source("s")).definition
-    order = Order(role.new_compare_name(), settle_s, limit, repair)
+    order = VerifyOptions(role.new_compare_name(), settle_s, limit, repair)
     steps = [step async for step in role.verifier.steps(definition, order)]
     progress = [step for step in steps if isinstance(step, VerifyProgress)]
     verdict = steps[-1]
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, VerifyResult)
     assert len(progress) == len(steps) - 1
     return progress, verdict
 
 
 async def verdict_of(
     sources: SourceKit, role: IngestRole, *, repair: bool = False, limit: int = 100, settle_s: float = SETTLE_S
-) -> Verdict:
+) -> VerifyResult:
     """What verifying `s` finds."""
     return (await steps_of(sources, role, repair=repair, limit=limit, settle_s=settle_s))[1]
 
@@ -84,11 +84,11 @@ async def test_equal_sides_are_told_equal_and_nothing_is_left_behind(sources: So
         await sources.is_state("s", "LIVE")
         for _ in range(10):
             progress, verdict = await steps_of(sources, role)
-        found = verdict.found
+        found = verdict.comparison
         assert (found.bucket_count, found.fold_count, found.difference_count) == (50, 50, 0)
         assert (found.position_revision, found.prefixes, found.unsettled_count) == (last, (), 0)
         assert not verdict.repaired
-        assert [step.stage for step in progress] == [Stage.COUNTS, Stage.HASHES]
+        assert [step.stage for step in progress] == [VerifyStage.COUNTS, VerifyStage.HASHES]
         await nothing_is_left(sources, bucket_name)
         assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (10, 0)
 
@@ -104,7 +104,7 @@ async def test_missing_surplus_and_differing_keys_are_found_exactly_and_mended(
     await drift(sources.link, "s", {"a.k1": None, "a.gone": b"x", "b.k2": b"other", "plain": b"1"})
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).found
+        found = (await verdict_of(sources, role)).comparison
         limited = await verdict_of(sources, role, limit=1, repair=True)
         assert await sources.fold("t") == {**{key.encode(): b"1" for key in values}, b"plain": b"2"}
         after = await verdict_of(sources, role)
@@ -112,10 +112,10 @@ async def test_missing_surplus_and_differing_keys_are_found_exactly_and_mended(
         assert role.ownership.held["s"].progress.drift_count == 0
     revision = {key: number + 1 for number, key in enumerate(values)}
     assert found.differences == (
-        Difference(b"a.gone", Kind.SURPLUS, 0, 1),
-        Difference(b"a.k1", Kind.MISSING, revision["a.k1"], 0),
-        Difference(b"b.k2", Kind.VALUE, revision["b.k2"], 1),
-        Difference(b"plain", Kind.VALUE, len(values) + 4, 1),
+        Difference(b"a.gone", DifferenceKind.SURPLUS, 0, 1),
+        Difference(b"a.k1", DifferenceKind.MISSING, revision["a.k1"], 0),
+        Difference(b"b.k2", DifferenceKind.VALUE, revision["b.k2"], 1),
+        Difference(b"plain", DifferenceKind.VALUE, len(values) + 4, 1),
     )
     assert (found.bucket_count, found.fold_count, found.difference_count) == (91, 91, 4)
     assert found.prefixes == (
@@ -123,11 +123,11 @@ async def test_missing_surplus_and_differing_keys_are_found_exactly_and_mended(
         PrefixDrift(b"a.", 30, 30, 2),
         PrefixDrift(b"b.", 30, 30, 1),
     )
-    assert limited.found.differences == found.differences[:1]
+    assert limited.comparison.differences == found.differences[:1]
     assert limited.repaired
     assert limited.left is not None
-    assert (limited.found.difference_count, limited.left_count, limited.trouble) == (4, 0, "")
-    assert after.found.is_right
+    assert (limited.comparison.difference_count, limited.left_count, limited.trouble) == (4, 0, "")
+    assert after.comparison.is_right
 
 
 @pytest.mark.parametrize("data", [None, b"rotten"])
@@ -137,10 +137,10 @@ async def test_one_corrupt_row_of_the_fold_is_reported_repaired_and_counted(
     await copied(sources, bucket_name, {f"k{number}": b"%d" % number for number in range(300)})
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        assert (await verdict_of(sources, role)).found.is_right
+        assert (await verdict_of(sources, role)).comparison.is_right
         corrupt_row(sources.link, "t", b"k77", data)
         verdict = await verdict_of(sources, role, repair=True)
-        assert [one.key for one in verdict.found.differences] == [b"k77"]
+        assert [one.key for one in verdict.comparison.differences] == [b"k77"]
         assert verdict.repaired
         assert (await sources.fold("t"))[b"k77"] == b"77"
         assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (2, 1)
@@ -169,7 +169,7 @@ async def test_repair_of_a_paused_source_is_ordered_and_said_not_to_be_done(
         assert "paused" in verdict.trouble
         await sources.link.control_source("s", paused=False)
         await sources.is_state("s", "LIVE")
-        assert (await verdict_of(sources, role)).found.is_right
+        assert (await verdict_of(sources, role)).comparison.is_right
 
 
 async def test_repair_that_nobody_does_ends_with_the_reason(
@@ -209,9 +209,9 @@ async def test_writer_at_full_speed_is_no_drift(sources: SourceKit, bucket_name:
         try:
             for _ in range(3):
                 verdict = await verdict_of(sources, role, settle_s=0.5)
-                assert verdict.found.difference_count == 0, verdict.found.differences
+                assert verdict.comparison.difference_count == 0, verdict.comparison.differences
             corrupt_row(sources.link, "t", b"surplus", b"x")
-            found = (await verdict_of(sources, role, settle_s=0.5)).found
+            found = (await verdict_of(sources, role, settle_s=0.5)).comparison
             assert [one.key for one in found.differences] == [b"surplus"]
         finally:
             stop.set()
@@ -223,11 +223,11 @@ async def test_only_what_the_source_copies_is_compared(sources: SourceKit, bucke
     await copied(sources, bucket_name, values, **filters)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).found
+        found = (await verdict_of(sources, role)).comparison
         assert (found.bucket_count, found.fold_count, found.difference_count) == (3, 3, 0)
         corrupt_row(sources.link, "t", b"out.a", b"1")  # the bucket has it, but it is not copied
-        found = (await verdict_of(sources, role)).found
-        assert found.differences == (Difference(b"out.a", Kind.SURPLUS, 0, 1),)
+        found = (await verdict_of(sources, role)).comparison
+        assert found.differences == (Difference(b"out.a", DifferenceKind.SURPLUS, 0, 1),)
 
 
 async def test_empty_bucket_and_empty_fold_are_equal(sources: SourceKit, bucket_name: str) -> None:
@@ -235,19 +235,19 @@ async def test_empty_bucket_and_empty_fold_are_equal(sources: SourceKit, bucket_
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).found
+        found = (await verdict_of(sources, role)).comparison
         assert (found.bucket_count, found.fold_count, found.difference_count) == (0, 0, 0)
         await bucket.put("a", b"1")
         await sources.reaches("s", await bucket.delete("a") and 2)
-        assert (await verdict_of(sources, role)).found.is_right
+        assert (await verdict_of(sources, role)).comparison.is_right
 
 
 async def test_key_that_left_without_a_word_gets_time_to_settle(sources: SourceKit, bucket_name: str) -> None:
     await copied(sources, bucket_name, {"a": b"1", "b": b"1"})
-    async with sources.ingest(look_s=0.5) as role:
+    async with sources.ingest(audit_interval_s=0.5) as role:
         await sources.is_state("s", "LIVE")
         await sources.js.purge_stream(f"KV_{bucket_name}", subject=f"$KV.{bucket_name}.a")
-        assert (await verdict_of(sources, role, settle_s=20.0)).found.is_right
+        assert (await verdict_of(sources, role, settle_s=20.0)).comparison.is_right
         assert await sources.fold("t") == {b"b": b"1"}
 
 
@@ -258,10 +258,10 @@ async def test_key_that_the_api_cannot_name_is_compared_and_mended(sources: Sour
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"2"))
         await sources.is_state("s", "LIVE")
-        assert (await verdict_of(sources, role)).found.is_right
+        assert (await verdict_of(sources, role)).comparison.is_right
         corrupt_row(sources.link, "t", b"\xff\xfe", b"x")
         verdict = await verdict_of(sources, role, repair=True)
-        assert verdict.found.differences == (Difference(b"\xff\xfe", Kind.VALUE, 2, 1),)
+        assert verdict.comparison.differences == (Difference(b"\xff\xfe", DifferenceKind.VALUE, 2, 1),)
         assert verdict.repaired
 
 
@@ -272,7 +272,7 @@ async def test_missing_bucket_and_a_stream_are_refused(sources: SourceKit, bucke
         with pytest.raises(BucketNotFound):
             await verdict_of(sources, role)
         with pytest.raises(NotKv):
-            order = Order("x", SETTLE_S, 1)
+            order = VerifyOptions("x", SETTLE_S, 1)
             await role.verifier.verify(SourceDefinition("of-stream", "log", stream=bucket_name), order)
         assert role.verifier.verification_count == 0
 
@@ -285,7 +285,7 @@ async def test_recreated_bucket_with_equal_values_is_equal(sources: SourceKit, b
         await bucket.put(key, value)
     async with sources.ingest() as role:
         await sources.is_state("s", "STREAM_RECREATED")
-        assert (await verdict_of(sources, role)).found.is_right
+        assert (await verdict_of(sources, role)).comparison.is_right
 
 
 async def test_source_that_stands_still_is_told_as_it_is(sources: SourceKit, bucket_name: str) -> None:
@@ -294,8 +294,8 @@ async def test_source_that_stands_still_is_told_as_it_is(sources: SourceKit, buc
     await bucket.put("a", b"2")
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")
-        found = (await verdict_of(sources, role)).found
-        assert found.differences == (Difference(b"a", Kind.VALUE, 2, 1),)
+        found = (await verdict_of(sources, role)).comparison
+        assert found.differences == (Difference(b"a", DifferenceKind.VALUE, 2, 1),)
         assert found.unsettled_count == 0
 
 
@@ -315,11 +315,11 @@ async def test_dead_letters_are_told_apart_and_are_no_drift(
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
         verdict = await verdict_of(sources, role, repair=True)
-        found = verdict.found
+        found = verdict.comparison
         assert found.differences == (
-            Difference(b"a", Kind.DEAD_LETTER, 4, 1),
-            Difference(long.encode(), Kind.DEAD_LETTER, 6, 0),
-            Difference(b"p.new", Kind.DEAD_LETTER, 5, 0),
+            Difference(b"a", DifferenceKind.DEAD_LETTER, 4, 1),
+            Difference(long.encode(), DifferenceKind.DEAD_LETTER, 6, 0),
+            Difference(b"p.new", DifferenceKind.DEAD_LETTER, 5, 0),
         )
         assert (found.is_right, found.difference_count, found.dead_letter_count) == (True, 0, 3)
         assert (found.bucket_count, found.fold_count, found.prefixes) == (5, 3, ())
@@ -330,11 +330,11 @@ async def test_dead_letters_are_told_apart_and_are_no_drift(
         await schedule._verify(role.ownership.held["s"])
         assert [one.levelname for one in caplog.records if one.getMessage() == "source verified"] == ["INFO"]
         corrupt_row(sources.link, "t", b"p.c", b"x")
-        found = (await verdict_of(sources, role)).found
-        assert [one.kind for one in found.differences] == [Kind.VALUE, *[Kind.DEAD_LETTER] * 3]
+        found = (await verdict_of(sources, role)).comparison
+        assert [one.kind for one in found.differences] == [DifferenceKind.VALUE, *[DifferenceKind.DEAD_LETTER] * 3]
         assert found.prefixes == (PrefixDrift(b"p.", 2, 1, 1),)
-        found = (await verdict_of(sources, role, limit=1)).found
-        assert [one.kind for one in found.differences] == [Kind.VALUE]
+        found = (await verdict_of(sources, role, limit=1)).comparison
+        assert [one.kind for one in found.differences] == [DifferenceKind.VALUE]
         caplog.clear()
         await schedule._verify(role.ownership.held["s"])
         (entry,) = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source drifted"]
@@ -342,7 +342,7 @@ async def test_dead_letters_are_told_apart_and_are_no_drift(
         verdict = await verdict_of(sources, role, repair=True)
         assert verdict.repaired
         await bucket.put("a", b"3")  # it fits again
-        assert (await verdict_of(sources, role)).found.dead_letter_count == 2
+        assert (await verdict_of(sources, role)).comparison.dead_letter_count == 2
 
 
 async def test_misfit_that_the_source_has_not_met_is_a_difference(sources: SourceKit, bucket_name: str) -> None:
@@ -352,14 +352,14 @@ async def test_misfit_that_the_source_has_not_met_is_a_difference(sources: Sourc
     await sources.js.publish(f"$KV.{bucket_name}.a", b"misfit", headers=headers)
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")
-        found = (await verdict_of(sources, role)).found
-        assert found.differences == (Difference(b"a", Kind.VALUE, 2, 1),)
+        found = (await verdict_of(sources, role)).comparison
+        assert found.differences == (Difference(b"a", DifferenceKind.VALUE, 2, 1),)
         assert found.dead_letter_count == 0
 
 
-@pytest.mark.parametrize("stage", [Stage.COUNTS, Stage.HASHES, Stage.KEYS])
+@pytest.mark.parametrize("stage", [VerifyStage.COUNTS, VerifyStage.HASHES, VerifyStage.KEYS])
 async def test_cancelled_verification_leaves_no_consumer_and_no_scan(
-    sources: SourceKit, bucket_name: str, stage: Stage
+    sources: SourceKit, bucket_name: str, stage: VerifyStage
 ) -> None:
     await copied(sources, bucket_name, {f"k{number}": b"1" for number in range(300)})
     await drift(sources.link, "s", {f"k{number}": b"2" for number in range(300)})
@@ -369,7 +369,7 @@ async def test_cancelled_verification_leaves_no_consumer_and_no_scan(
         reached = asyncio.Event()
 
         async def verify() -> None:
-            order = Order(role.new_compare_name(), 60.0, 1)
+            order = VerifyOptions(role.new_compare_name(), 60.0, 1)
             async with aclosing(role.verifier.steps(definition, order)) as steps:
                 async for step in steps:
                     if isinstance(step, VerifyProgress) and step.stage == stage:
@@ -380,7 +380,7 @@ async def test_cancelled_verification_leaves_no_consumer_and_no_scan(
             await reached.wait()
             task.cancel()
         await nothing_is_left(sources, bucket_name)
-        assert (await verdict_of(sources, role)).found.difference_count == 300
+        assert (await verdict_of(sources, role)).comparison.difference_count == 300
 
 
 async def test_one_verification_at_a_time_and_so_many_wait(
@@ -419,14 +419,14 @@ async def test_much_that_differs_is_held_in_portions_and_what_was_left_out_is_sa
     monkeypatch.setattr("eddyline.ingest.verify.compare.KEYS_HELD_MAX", 20)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).found
+        found = (await verdict_of(sources, role)).comparison
         assert (found.difference_count, found.unconfirmed_count, found.unexamined_count) == (100, 0, 0)
         assert [one.key for one in found.differences] == [b"k%03d" % number for number in range(100)]
-        monkeypatch.setattr("eddyline.ingest.verify.compare.SUSPECTS_MAX", 30)
-        found = (await verdict_of(sources, role)).found
+        monkeypatch.setattr("eddyline.ingest.verify.compare.CANDIDATES_MAX", 30)
+        found = (await verdict_of(sources, role)).comparison
         assert (found.difference_count, found.unconfirmed_count, len(found.differences)) == (100, 70, 30)
         monkeypatch.setattr("eddyline.ingest.verify.compare.ROUNDS_MAX", 2)
-        found = (await verdict_of(sources, role)).found
+        found = (await verdict_of(sources, role)).comparison
         assert (found.difference_count, found.unexamined_count) == (40, 60)
         assert (found.bucket_count, found.fold_count) == (100, 100)
         assert not found.is_right

@@ -11,8 +11,8 @@ import pytest
 from nats.js.api import KeyValueConfig
 
 from eddyline.core.model.source import SourceDefinition
-from eddyline.ingest.verify.compare import Stage, VerifyProgress
-from eddyline.ingest.verify.verify import Order
+from eddyline.ingest.verify.compare import VerifyProgress, VerifyStage
+from eddyline.ingest.verify.verify import VerifyOptions
 from tests.support.cluster.process_figures import peak_bytes, resident_bytes
 from tests.support.ingest.fold_tampering import corrupt_row
 
@@ -43,12 +43,12 @@ async def test_two_hundred_thousand_keys_take_constant_memory(sources: SourceKit
         await sources.is_state("s", "LIVE", seconds=120)
         before = resident_bytes()
         begin_peak()
-        found = (await role.verifier.verify(await definition(sources), Order("first", 1.0, 10))).found
+        found = (await role.verifier.verify(await definition(sources), VerifyOptions("first", 1.0, 10))).comparison
         assert found.is_right
         assert (found.bucket_count, found.fold_count) == (count, count)
         for number in range(5):
             corrupt_row(sources.link, "t", b"p%d.k%d" % (number, number), None)
-        found = (await role.verifier.verify(await definition(sources), Order("second", 0.2, 3))).found
+        found = (await role.verifier.verify(await definition(sources), VerifyOptions("second", 0.2, 3))).comparison
         assert (found.difference_count, len(found.differences)) == (5, 3)
         assert sum(one.difference_count for one in found.prefixes) == 5
         assert peak_bytes() - before < GROWTH_BYTES_MAX
@@ -63,7 +63,7 @@ def begin_peak() -> None:
 async def test_verification_cancelled_in_mid_read_leaves_nothing(
     sources: SourceKit, bucket_name: str, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eddyline.ingest.verify.compare.TELL_INTERVAL_S", 0.0)
+    monkeypatch.setattr("eddyline.ingest.verify.compare.PROGRESS_INTERVAL_S", 0.0)
     await fill(sources, bucket_name, 10_000)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
@@ -71,8 +71,8 @@ async def test_verification_cancelled_in_mid_read_leaves_nothing(
         names = [info.name for info in await sources.js.consumers_info(f"KV_{bucket_name}")]
         assert not [name for name in names if name == "broken-1"]
         assert not sources.link._engine.fold._views  # type: ignore[attr-defined]
-        verdict = await role.verifier.verify(await definition(sources), Order("whole", 0.2, 3))
-        assert verdict.found.is_right
+        verdict = await role.verifier.verify(await definition(sources), VerifyOptions("whole", 0.2, 3))
+        assert verdict.comparison.is_right
 
 
 async def broken_off(sources: SourceKit, role: IngestRole, side: str) -> None:
@@ -81,9 +81,9 @@ async def broken_off(sources: SourceKit, role: IngestRole, side: str) -> None:
     seen = asyncio.Event()
 
     async def verify() -> None:
-        async with aclosing(role.verifier.steps(source, Order("broken", 1.0, 1))) as steps:
+        async with aclosing(role.verifier.steps(source, VerifyOptions("broken", 1.0, 1))) as steps:
             async for step in steps:
-                if isinstance(step, VerifyProgress) and step.stage == Stage.HASHES:
+                if isinstance(step, VerifyProgress) and step.stage == VerifyStage.HASHES:
                     read = step.bucket_read if side == "bucket" else step.fold_read
                     if 0 < read < 10_000:
                         seen.set()

@@ -61,7 +61,7 @@ async def copied(sources: SourceKit, role: IngestRole, bucket_name: str, count: 
     for number in range(count):
         last = await bucket.put(f"a.k{number:02}", b"%d" % number)
     await sources.define(SourceDefinition("s", "t", bucket_name))
-    role.ownership.look()
+    role.ownership.list_now()
     await sources.reaches("s", last)
     await sources.is_state("s", "LIVE")
 

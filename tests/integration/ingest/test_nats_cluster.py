@@ -129,7 +129,7 @@ async def test_a_server_that_is_away_is_named_in_the_sources_warnings(cluster: N
         await eventually(lambda: _made(at), "the bucket was not made")
         await wait_current(at.js, STREAM)
         await at.make_source()
-        async with at.ingest(look_s=0.2):
+        async with at.ingest(audit_interval_s=0.2):
             await at.is_state("LIVE", seconds=HEALED_S)
             leader = await stream_leader(at.js, STREAM)
             other = next(node.name for node in cluster.nodes if node.name != leader)

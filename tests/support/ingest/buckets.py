@@ -69,13 +69,18 @@ class Kit:
 
     @asynccontextmanager
     async def ingest(
-        self, *, holder: str = "one", lease_ms: int = LEASE_MS, look_s: float = AUDIT_INTERVAL_S, nats_domain: str = ""
+        self,
+        *,
+        holder: str = "one",
+        lease_ms: int = LEASE_MS,
+        audit_interval_s: float = AUDIT_INTERVAL_S,
+        nats_domain: str = "",
     ) -> AsyncIterator[IngestRole]:
         """An ingest replica, from start to stop."""
         self.link.reports.clear()
         self._sources.url = self.url
         async with self._sources.ingest(
-            holder=holder, lease_ms=lease_ms, look_s=look_s, nats_domain=nats_domain, link=self.link
+            holder=holder, lease_ms=lease_ms, audit_interval_s=audit_interval_s, nats_domain=nats_domain, link=self.link
         ) as role:
             yield role
 

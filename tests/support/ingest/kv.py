@@ -21,7 +21,7 @@ from eddyline.core.server.health import HealthBoard
 from eddyline.core.server.server import make_server
 from eddyline.core.store_link.grpc import GrpcLink
 from eddyline.ingest.config import IngestSettings
-from eddyline.ingest.kv.writer import Target
+from eddyline.ingest.kv.writer import WriteTarget
 from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
 from tests.support.cluster.processes import free_address
 from tests.support.hang import HANG_S
@@ -40,9 +40,11 @@ PATIENCE_S = 10.0
 LOOK_S = 0.02
 
 
-def target(bucket: str, key: bytes = b"k", *, wait: bool = False, source: str = "", s: float = PATIENCE_S) -> Target:
+def target(
+    bucket: str, key: bytes = b"k", *, wait: bool = False, source: str = "", s: float = PATIENCE_S
+) -> WriteTarget:
     """Where a test writes to."""
-    return Target(bucket=bucket, key=key, patience_s=s, wait=wait, source=source)
+    return WriteTarget(bucket=bucket, key=key, timeout_s=s, wait=wait, source=source)
 
 
 async def gone(at: Kit, key: str) -> None:

@@ -58,7 +58,7 @@ class SourceKit:
         *,
         holder: str = "one",
         lease_ms: int = LEASE_MS,
-        look_s: float = AUDIT_INTERVAL_S,
+        audit_interval_s: float = AUDIT_INTERVAL_S,
         nats_domain: str = "",
         nats_inbox_prefix: str = INBOX_PREFIX,
         verify_interval_ms: int = VERIFY_INTERVAL_MS,
@@ -85,7 +85,7 @@ class SourceKit:
             rng=Random(1),
             host=SystemHost(),
             health=HealthBoard(),
-            look_s=look_s,
+            audit_interval_s=audit_interval_s,
             file=file,
         )
         await role.ensure()

@@ -61,8 +61,8 @@ def main(environ: Mapping[str, str]) -> int:
         common = load_common(environ)
         settings = load(IngestSettings, prefix=PREFIX, environ=environ)
         set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
-        shown = changed(common, prefix=COMMON_PREFIX) | changed(settings, prefix=PREFIX)
-        _LOG.info("starting", extra=fields(**shown))
+        changed_settings = changed(common, prefix=COMMON_PREFIX) | changed(settings, prefix=PREFIX)
+        _LOG.info("starting", extra=fields(**changed_settings))
         file = read_sources(settings.sources_file)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings, common, file))
@@ -136,7 +136,7 @@ async def serve(settings: IngestSettings, common: CommonSettings, file: SourcesF
         await stack.enter_async_context(traces.running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
-        if not await _ensured(role, stopping):
+        if not await _ensure_sources(role, stopping):
             return
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(role.run())
@@ -155,14 +155,14 @@ def masked_url(settings: IngestSettings) -> str:
     return masked(settings, prefix="")["NATS_URL"]
 
 
-async def _ensured(role: IngestRole, stopping: asyncio.Event) -> bool:
+async def _ensure_sources(role: IngestRole, stopping: asyncio.Event) -> bool:
     """Make the file's sources exist; False = told to stop before that came about."""
     async with asyncio.TaskGroup() as tasks:
         ensuring = tasks.create_task(role.ensure())
-        told = tasks.create_task(stopping.wait())
-        await asyncio.wait((ensuring, told), return_when=asyncio.FIRST_COMPLETED)
+        stop_task = tasks.create_task(stopping.wait())
+        await asyncio.wait((ensuring, stop_task), return_when=asyncio.FIRST_COMPLETED)
         ensuring.cancel()
-        told.cancel()
+        stop_task.cancel()
     return not stopping.is_set()
 
 

@@ -115,7 +115,7 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
     yield each(
         telemetry.INGEST_SOURCE_LOSSY_SETTINGS,
         "Settings of its bucket or stream that let revisions go before they are read; 0 = none.",
-        lambda progress: len(progress.cautions),
+        lambda progress: len(progress.loss_warnings),
     )
     yield each(
         telemetry.INGEST_SOURCE_FILE_DRIFT,

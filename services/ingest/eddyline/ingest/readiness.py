@@ -53,7 +53,7 @@ class Readiness:
                 missing.append(trouble if len(self._reached) == 1 else f"{trouble} (shard {shard})")
         return " ".join(missing)
 
-    def nats(self, connected: bool, *, refused: bool = False) -> None:
+    def set_nats(self, connected: bool, *, refused: bool = False) -> None:
         """The connection to NATS changed; `refused` = it does not take our credentials."""
         self.nats_connected = connected
         self._nats_refused = refused
@@ -67,8 +67,8 @@ class Readiness:
         """A call to a store failed; the least time to wait before the next."""
         if isinstance(error, ROLE_REFUSED):
             if self._troubles[shard] != error.reason:  # said once, until it takes our calls
-                told = fields(shard=shard, reason=error.reason, error=error.message)
-                log.error("the store refuses this role", extra=told)
+                log_fields = fields(shard=shard, reason=error.reason, error=error.message)
+                log.error("the store refuses this role", extra=log_fields)
             self._store(shard, False, error.reason)
             return REFUSED_S
         if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):

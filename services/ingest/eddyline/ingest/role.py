@@ -83,7 +83,7 @@ class IngestRole:
         rng: Random,
         host: Host,
         health: HealthBoard,
-        look_s: float = AUDIT_INTERVAL_S,
+        audit_interval_s: float = AUDIT_INTERVAL_S,
         tracer: Tracer = NOOP_TRACER,
         file: SourcesFile | None = None,
     ) -> None:
@@ -101,11 +101,11 @@ class IngestRole:
             name=f"eddyline ingest {holder}",
             clock=clock,
             rng=rng,
-            on_change=lambda: self.readiness.nats(self.connection.connected, refused=self.connection.refused),
+            on_change=lambda: self.readiness.set_nats(self.connection.connected, refused=self.connection.refused),
         )
         jetstream = self.jetstream = JetStream(self.connection, domain=settings.nats_domain)
         self.apply_s = Histogram()
-        surroundings = SourceContext(
+        context = SourceContext(
             link=link,
             connection=self.connection,
             jetstream=jetstream,
@@ -114,12 +114,12 @@ class IngestRole:
             cluster_id=common.cluster_id,
             resyncs=asyncio.Semaphore(RESYNCS_AT_ONCE),
             heartbeat_s=settings.heartbeat_ms / 1000,
-            look_s=look_s,
+            audit_interval_s=audit_interval_s,
             apply_s=self.apply_s,
             tracer=tracer,
         )
         self.ownership = Ownership(
-            surroundings,
+            context,
             holder=holder,
             lease_ms=settings.lease_ms,
             readiness=self.readiness,
@@ -146,9 +146,9 @@ class IngestRole:
 
     async def run(self) -> None:
         """Copy until cancelled: sources first, so that their consumers are deleted before the connection goes."""
-        async with asyncio.TaskGroup() as around:
-            connection = around.create_task(self.connection.run(), name="nats connection")
-            health = around.create_task(self._keep_health(), name="health")
+        async with asyncio.TaskGroup() as outer:
+            connection = outer.create_task(self.connection.run(), name="nats connection")
+            health = outer.create_task(self._keep_health(), name="health")
             try:
                 async with asyncio.TaskGroup() as sources:
                     sources.create_task(self.ownership.run(), name="ownership")
@@ -175,7 +175,7 @@ class IngestRole:
             await sleep(self._clock, RETRY_S)
             with suppress(EddylineError):  # the store is away; what is done about that is the sources' own
                 await self.file.retry(self._link)
-            self.ownership.look()
+            self.ownership.list_now()
 
     def new_compare_name(self) -> str:
         """A name for one comparison's consumer."""

@@ -83,13 +83,13 @@ class Chunk:
         "last_subject",
         "messages",
         "metas",
-        "misfits",
         "nbytes",
         "ops",
         "revisions",
         "time_ns",
         "times_ns",
         "trace",
+        "unfit",
     )
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Chunk:
         self.revisions: list[int] = []
         self.times_ns: list[int] = []
         self.jumps: list[Jump] = []
-        self.misfits: list[UnfitMessage] = []
+        self.unfit: list[UnfitMessage] = []
         self.messages = 0
         self.last_revision = 0
         """Of the last message, and its subject and data."""
@@ -116,35 +116,35 @@ class Chunk:
         """Rows in it."""
         return len(self.revisions)
 
-    def refuse(self, misfit: UnfitMessage) -> None:
+    def add_unfit(self, message: UnfitMessage) -> None:
         """The last message is no row, and what becomes of it is its source's."""
-        self.misfits.append(misfit)
-        self.nbytes += len(misfit.subject) + len(misfit.data) + len(misfit.headers)
+        self.unfit.append(message)
+        self.nbytes += len(message.subject) + len(message.data) + len(message.headers)
 
-    def cut(self, jump: Jump) -> None:
+    def truncate(self, jump: Jump) -> None:
         """Leave only what came before a jump of this chunk."""
         del self.keys[jump.row :], self.data[jump.row :], self.metas[jump.row :], self.ops[jump.row :]
         del self.revisions[jump.row :], self.times_ns[jump.row :]
         self.jumps = [other for other in self.jumps if other.after_revision < jump.after_revision]
-        self.misfits = [misfit for misfit in self.misfits if misfit.revision <= jump.after_revision]
+        self.unfit = [message for message in self.unfit if message.revision <= jump.after_revision]
         self.last_revision = jump.after_revision
         self.time_ns = max([jump.after_ns, *self.times_ns])
         self.last_subject = self.last_data = b""  # not kept: the position has no sample
 
-    def keep(self, rows: Sequence[int], through: int) -> None:
+    def keep_rows(self, rows: Sequence[int], through: int) -> None:
         """Drop the rows up to revision `through` that are not among `rows` (ascending). What is placed before a row stays
         before what follows it."""
-        kept = set(rows)
-        where = [row for row, revision in enumerate(self.revisions) if revision > through or row in kept]
-        new_row = [bisect_left(where, row) for row in range(self.count + 1)]
+        kept_indices = set(rows)
+        kept_rows = [row for row, revision in enumerate(self.revisions) if revision > through or row in kept_indices]
+        new_row = [bisect_left(kept_rows, row) for row in range(self.count + 1)]
         self.jumps = [jump._replace(row=new_row[jump.row]) for jump in self.jumps]
-        self.misfits = [misfit._replace(row=new_row[misfit.row]) for misfit in self.misfits]
-        self.keys = [self.keys[row] for row in where]
-        self.data = [self.data[row] for row in where]
-        self.metas = [self.metas[row] for row in where]
-        self.ops = bytearray(self.ops[row] for row in where)
-        self.revisions = [self.revisions[row] for row in where]
-        self.times_ns = [self.times_ns[row] for row in where]
+        self.unfit = [message._replace(row=new_row[message.row]) for message in self.unfit]
+        self.keys = [self.keys[row] for row in kept_rows]
+        self.data = [self.data[row] for row in kept_rows]
+        self.metas = [self.metas[row] for row in kept_rows]
+        self.ops = bytearray(self.ops[row] for row in kept_rows)
+        self.revisions = [self.revisions[row] for row in kept_rows]
+        self.times_ns = [self.times_ns[row] for row in kept_rows]
 
     def position(self, created_ns: int, resync_serial: int = 0, time_ns: int = 0) -> Position:
         """The position once it is applied, that before having `time_ns`."""
@@ -189,7 +189,7 @@ class Gatherer:
         self.count = 0
         """Messages in all of them."""
 
-    def passes(self, subject: bytes, data: bytes, delivery: Delivery, *, size: int = 0) -> Chunk:
+    def skip(self, subject: bytes, data: bytes, delivery: Delivery, *, size: int = 0) -> Chunk:
         """One message has come, of `size` bytes as a row; the chunk it goes into, whose last it is."""
         chunk = self._chunks[-1] if self._chunks else None
         if chunk is None or chunk.count >= self._records_max or (size and chunk.nbytes + size > self._bytes_max):
@@ -227,7 +227,7 @@ class Gatherer:
         chunk.nbytes += size
         return chunk
 
-    def take(self) -> Chunk | None:
+    def pop(self) -> Chunk | None:
         """The oldest chunk; None = nothing was gathered."""
         if not self._chunks:
             return None

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock, Timer
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.ingest.copy.batch import Chunk
-    from eddyline.ingest.copy.decode import Delivery, Status
+    from eddyline.ingest.copy.decode import Delivery, StatusMessage
     from eddyline.ingest.nats.connection import Connection, Publishing
     from eddyline.ingest.nats.jetstream import DeliverPolicy, JetStream
     from eddyline.ingest.nats.raw_client import RawSubscription
@@ -85,7 +85,7 @@ _SIZE_EXCEEDED: Final = "message size exceeds maxbytes"
 _PULL_ENDED: Final = (_SIZE_EXCEEDED, "batch completed")
 
 
-Misfits = Literal["STOP", "SET_ASIDE", "TAKE"]
+UnfitPolicy = Literal["STOP", "SET_ASIDE", "TAKE"]
 EVERYTHING: Final = Filter(SourceDefinition("", ""))
 
 
@@ -94,12 +94,12 @@ class ConsumerLost(Exception):
 
 
 class Consumer:
-    """One attempt at reading a stream, as `async with`: makes the consumer, and deletes it at the end.
+    """One attempt at reading a stream, as `async with`: creates the consumer, and deletes it at the end.
 
-    `on_lost` hears why, in the moment it is lost. `start_ns`: no message from `start_revision` on is older; 0 = unknown.
-    `takes` = messages that are handed out; others only move the position. `misfits` = what becomes of a message that no
-    record can hold: it stops the source, is set aside in its chunk, or is taken all the same (with too many headers as a
-    value).
+    `on_lost` is called with the reason at the moment of the loss. `start_ns`: no message from `start_revision` on is
+    older; 0 = unknown. `key_filter` = messages that are handed out; others only move the position. `unfit_policy` =
+    treatment of a message that no record can hold: it stops the source, is set aside in its chunk, or is taken all the
+    same (with too many headers as a value).
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Consumer:
         policy: DeliverPolicy = "by_start_sequence",
         heartbeat_s: float = HEARTBEAT_S,
         pull_bytes_max: int = PULL_BYTES_MAX,
-        takes: Filter = EVERYTHING,
-        misfits: Misfits = "STOP",
+        key_filter: Filter = EVERYTHING,
+        unfit_policy: UnfitPolicy = "STOP",
         tracer: Tracer = NOOP_TRACER,
     ) -> None:
         assert start_revision > 0
@@ -134,13 +134,13 @@ class Consumer:
         self._heartbeat_s = heartbeat_s
         self._pull_bytes_max = pull_bytes_max
         self._prefix = stream.prefix
-        self._takes = takes
-        self._misfits: Misfits = misfits
+        self._key_filter = key_filter
+        self._unfit_policy: UnfitPolicy = unfit_policy
         self._tracer = tracer
         self._next_subject = f"{jetstream.prefix}.CONSUMER.MSG.NEXT.{stream.name}.{name}"
         self._lost = connection.lost
         self._window = self._batch_max = WINDOW_RECORDS
-        self._held = ExitStack()
+        self._exit_stack = ExitStack()
         self._next: Publishing | None = None
         self._inbox = ""
         self._subscription: RawSubscription | None = None
@@ -148,11 +148,11 @@ class Consumer:
         self._gathered = Gatherer()
         self._wake = asyncio.Event()
         self._failure: Exception | None = None
-        self._asked = 0
-        self._alone = False
+        self._requested = 0
+        self._fetch_single = False
         self._woken = False
         self._pulls = 0
-        self._quiet = 0
+        self._silent_beats = 0
         self._consumer_seq = 0
         self._revision = start_revision - 1
         self._time_ns = start_ns
@@ -188,7 +188,7 @@ class Consumer:
             if made.batch_max:
                 self._batch_max = made.batch_max
                 self._window = min(PULLS_AT_ONCE * made.batch_max, WINDOW_RECORDS)
-            self._next = self._held.enter_context(self._connection.publishing(self._next_subject))
+            self._next = self._exit_stack.enter_context(self._connection.publishing(self._next_subject))
         except BaseException:
             await self._end()
             raise
@@ -212,7 +212,7 @@ class Consumer:
         except (NatsError, OSError) as error:
             raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
 
-    async def take(self) -> Chunk | None:
+    async def next_chunk(self) -> Chunk | None:
         """The next chunk, as soon as there is one; None = nothing is there to come, or it was woken.
 
         Nothing is there to come where what had been pending was removed before it could be sent.
@@ -226,7 +226,7 @@ class Consumer:
                 await self._pull()
             if self._lost.is_set():
                 self._fail(ConsumerLost("the connection to NATS broke"))
-            chunk = self._gathered.take()
+            chunk = self._gathered.pop()
             if chunk is not None:
                 return chunk
             if self._failure is not None:
@@ -236,7 +236,7 @@ class Consumer:
                 return None
             await self._wake.wait()
 
-    def passed(self, revision: int) -> None:
+    def note_skipped(self, revision: int) -> None:
         """What is missing up to `revision` (inclusive) was told: it is no jump any more."""
         self._revision = max(self._revision, revision)
 
@@ -252,17 +252,17 @@ class Consumer:
     # asking ------------------------------------------------------------------------------------------------------
 
     async def _pull(self) -> None:
-        room = self._window - self._asked - self._gathered.count
+        room = self._window - self._requested - self._gathered.count
         request: dict[str, int]
-        if self._alone:
-            if self._asked:
+        if self._fetch_single:
+            if self._requested:
                 return
             request = {"batch": 1}
         elif room >= self._window // PULLS_AT_ONCE:
             request = {"batch": min(room, self._batch_max), "max_bytes": self._pull_bytes_max}
         else:
             return
-        self._asked += request["batch"]
+        self._requested += request["batch"]
         self._pulls += 1
         request["expires"] = int(PULL_EXPIRES_S * 1e9)
         request["idle_heartbeat"] = int(self._heartbeat_s * 1e9)
@@ -278,7 +278,7 @@ class Consumer:
     # receiving: called by the client for every message, must not raise ------------------------------------------------
 
     def _receive(self, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        self._quiet = 0
+        self._silent_beats = 0
         if self._failure is not None:
             return
         try:
@@ -295,13 +295,15 @@ class Consumer:
             self._fail(ConsumerLost(f"{lost} messages were lost between NATS and us"))
             return
         self._consumer_seq = consumer_seq
-        if self._asked:
-            self._asked -= 1
-        self._alone = False
+        if self._requested:
+            self._requested -= 1
+        self._fetch_single = False
         if not subject.startswith(self._prefix):
             # Judged before the next attempt: what the stream holds decides what becomes of the source.
-            shown = subject[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
-            self._fail(ConsumerLost(f"revision {revision} of {self._stream.origin} is no key of it: subject {shown}"))
+            subject_text = subject[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
+            self._fail(
+                ConsumerLost(f"revision {revision} of {self._stream.origin} is no key of it: subject {subject_text}")
+            )
             return
         try:
             chunk, row = self._gather(subject, data, headers, delivery)
@@ -320,8 +322,8 @@ class Consumer:
     def _gather(self, subject: bytes, data: bytes, headers: bytes, delivery: Delivery) -> tuple[Chunk, int]:
         """The chunk that a message goes into, and the row that it is, or that follows it."""
         key = subject[len(self._prefix) :]
-        if not (self._takes.takes_all or self._takes.takes(key)):
-            chunk = self._gathered.passes(subject, data, delivery)
+        if not (self._key_filter.matches_all or self._key_filter.matches(key)):
+            chunk = self._gathered.skip(subject, data, delivery)
             return chunk, chunk.count
         is_event = not self._stream.bucket
         meaning = EVENT if is_event else VALUE
@@ -331,23 +333,23 @@ class Consumer:
         try:
             if headers:
                 meaning = parse_event_headers(headers) if is_event else parse_headers(headers)
-            if self._misfits != "TAKE":
+            if self._unfit_policy != "TAKE":
                 check_fits(key, data, meaning.meta)
         except TooLarge as error:
-            if self._misfits == "STOP":
-                shown = key[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
-                place = f"key {shown}, revision {delivery.revision} of {self._stream.origin}"
+            if self._unfit_policy == "STOP":
+                subject_text = key[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
+                place = f"key {subject_text}, revision {delivery.revision} of {self._stream.origin}"
                 raise oversize(self._metadata.get("eddyline_source", "NAME"), str(error), place) from error
-            if self._misfits == "SET_ASIDE":
-                chunk = self._gathered.passes(subject, data, delivery, size=len(data))
-                where = chunk.count, subject, data, headers, delivery.revision, delivery.time_ns
-                chunk.refuse(UnfitMessage(*where, str(error)))
+            if self._unfit_policy == "SET_ASIDE":
+                chunk = self._gathered.skip(subject, data, delivery, size=len(data))
+                placing = chunk.count, subject, data, headers, delivery.revision, delivery.time_ns
+                chunk.add_unfit(UnfitMessage(*placing, str(error)))
                 return chunk, chunk.count
         chunk = self._gathered.add(subject, key, data, meaning, delivery)
         return chunk, chunk.count - 1
 
-    def _status(self, status: Status) -> None:
-        words = status.words.lower()
+    def _status(self, status: StatusMessage) -> None:
+        text = status.text.lower()
         if status.code == _HEARTBEAT:
             if status.last_consumer_seq > self._consumer_seq:
                 self._fail(ConsumerLost("messages were lost between NATS and us"))
@@ -358,23 +360,23 @@ class Consumer:
                 self._wake.set()
             return
         if status.code in (_NO_MESSAGES, _TIMED_OUT) or (
-            status.code == _CONFLICT and any(ended in words for ended in _PULL_ENDED)
+            status.code == _CONFLICT and any(ended in text for ended in _PULL_ENDED)
         ):
-            self._asked = max(self._asked - max(status.pending_messages, 0), 0)
-            if _SIZE_EXCEEDED in words and status.pending_bytes == self._pull_bytes_max:
+            self._requested = max(self._requested - max(status.pending_messages, 0), 0)
+            if _SIZE_EXCEEDED in text and status.pending_bytes == self._pull_bytes_max:
                 # Not one message of the pull fitted: the next one is fetched alone, and judged when it is here.
-                self._alone = True
+                self._fetch_single = True
             self._wake.set()
             return
-        said = status.words or ("nobody answers" if status.code == 503 else "no reason")
-        self._fail(ConsumerLost(f"NATS ended the consumer: {said} ({status.code})"))
+        description = status.text or ("nobody answers" if status.code == 503 else "no reason")
+        self._fail(ConsumerLost(f"NATS ended the consumer: {description} ({status.code})"))
 
     def _check_heartbeat(self) -> None:
-        self._quiet = self._quiet + 1 if self._asked else 0
+        self._silent_beats = self._silent_beats + 1 if self._requested else 0
         if self._next is not None and self._next.denied:
-            self._fail(ConsumerLost(self._next.why()))
+            self._fail(ConsumerLost(self._next.reason()))
             return
-        if self._quiet > 2:
+        if self._silent_beats > 2:
             self._fail(ConsumerLost(f"no heartbeat of the consumer for {2 * self._heartbeat_s:g} s"))
             return
         if self._lost.is_set():
@@ -390,7 +392,7 @@ class Consumer:
         self._wake.set()
 
     async def _end(self) -> None:
-        self._held.close()
+        self._exit_stack.close()
         if self._subscription is not None:
             await self._subscription.end()
             self._subscription = None

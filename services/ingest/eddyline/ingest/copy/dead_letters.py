@@ -85,43 +85,43 @@ class DeadLetters:
         self._on_trouble = on_trouble
         self._counts = counts
 
-    async def keep(self, stream: Stream, misfits: Sequence[UnfitMessage]) -> None:
+    async def store(self, stream: Stream, unfit: Sequence[UnfitMessage]) -> None:
         """Store a letter for each; asked again without end where the store is away or busy.
 
         Raises:
             SourceStopped: OVERSIZE: no retry helps, since the topic is of another kind or is written by a source.
         """
         source = xxh3_128_hexdigest(self.definition.name.encode())
-        for start in range(0, len(misfits), LETTERS_AT_ONCE):
+        for start in range(0, len(unfit), LETTERS_AT_ONCE):
             letters = [
-                _Letter(self._letter(stream, misfit), f"{source}:{stream.created_ns:x}:{misfit.revision}")
-                for misfit in misfits[start : start + LETTERS_AT_ONCE]
+                _Letter(self._letter(stream, message), f"{source}:{stream.created_ns:x}:{message.revision}")
+                for message in unfit[start : start + LETTERS_AT_ONCE]
             ]
-            await self._settle(letters)
+            await self._append_all(letters)
 
-    def _letter(self, stream: Stream, misfit: UnfitMessage) -> Record:
-        whole = misfit.headers + misfit.data
-        said = {
-            "reason": misfit.reason,
+    def _letter(self, stream: Stream, message: UnfitMessage) -> Record:
+        whole = message.headers + message.data
+        fields = {
+            "reason": message.reason,
             "source": self.definition.name,
             "stream": stream.name,
-            "revision": str(misfit.revision),
-            "data_bytes": str(len(misfit.data)),
-            "headers_bytes": str(len(misfit.headers)),
+            "revision": str(message.revision),
+            "data_bytes": str(len(message.data)),
+            "headers_bytes": str(len(message.headers)),
             "xxh3_128": xxh3_128_hexdigest(whole),
         }
-        meta = [MetaEntry(name, text.encode()) for name, text in said.items()]
-        if misfit.headers:
-            meta.append(MetaEntry("headers", misfit.headers[:HEADERS_BYTES_MAX]))
+        meta = [MetaEntry(name, text.encode()) for name, text in fields.items()]
+        if message.headers:
+            meta.append(MetaEntry("headers", message.headers[:HEADERS_BYTES_MAX]))
         return Record(
             op=Op.APPEND,
-            key=misfit.subject[:KEY_BYTES_MAX],
-            data=misfit.data[:DATA_BYTES_MAX],
+            key=message.subject[:KEY_BYTES_MAX],
+            data=message.data[:DATA_BYTES_MAX],
             meta=tuple(meta),
-            source_ts_ns=misfit.time_ns,
+            source_ts_ns=message.time_ns,
         )
 
-    async def _is_made(self) -> bool:
+    async def _recreate_topic(self) -> bool:
         """Make the topic again, which somebody deleted; False = it cannot be."""
         try:
             await ensure_topic(self._link, self.definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
@@ -129,24 +129,24 @@ class DeadLetters:
             return False
         return True
 
-    async def _settle(self, letters: Sequence[_Letter]) -> None:
+    async def _append_all(self, letters: Sequence[_Letter]) -> None:
         """Append letters at once, those that failed again until none is left."""
         while True:
             async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(self._append(letter)) for letter in letters]
-            failed = [(letter, task.result()) for letter, task in zip(letters, asked, strict=True)]
+                appends = [group.create_task(self._append(letter)) for letter in letters]
+            failed = [(letter, task.result()) for letter, task in zip(letters, appends, strict=True)]
             letters = [letter for letter, error in failed if error is not None]
             errors = [error for _, error in failed if error is not None]
-            self._counts.dead_letters += len(asked) - len(errors)
+            self._counts.dead_letters += len(appends) - len(errors)
             if not errors:
                 break
-            is_made_again = any(isinstance(error, TopicNotFound) for error in errors) and await self._is_made()
+            is_recreated = any(isinstance(error, TopicNotFound) for error in errors) and await self._recreate_topic()
             for error in errors:
-                if not retried(error) and not (is_made_again and isinstance(error, TopicNotFound)):
+                if not retried(error) and not (is_recreated and isinstance(error, TopicNotFound)):
                     raise SourceStopped("OVERSIZE", f"dead letters: {error.message}; {ANOTHER}") from error
             self._on_trouble(f"dead letters: {errors[0].message}")
-            asked_s = max(int(error.metadata.get("retryAfterMs", "0")) for error in errors) / 1000
-            await sleep(self._clock, self._backoff.next_delay_s(at_least_s=asked_s))
+            retry_after_s = max(int(error.metadata.get("retryAfterMs", "0")) for error in errors) / 1000
+            await sleep(self._clock, self._backoff.next_delay_s(at_least_s=retry_after_s))
         if self._backoff.failures:
             self._backoff.reset()
             self._on_trouble("")

@@ -52,11 +52,11 @@ class Meaning(NamedTuple):
     meta: bytes
 
 
-class Status(NamedTuple):
+class StatusMessage(NamedTuple):
     """A status message of the server. `pending_messages` and `pending_bytes` = what is left of the pull it ends."""
 
     code: int
-    words: str
+    text: str
     pending_messages: int
     pending_bytes: int
     last_consumer_seq: int
@@ -90,11 +90,11 @@ def parse_ack(reply: bytes) -> Delivery:
         except ValueError as error:
             raise Unreadable(f"not an acknowledgement subject: {reply!r}") from error
     tokens = reply.split(b".")
-    at = 5 if len(tokens) == _SHORT else 7
-    if len(tokens) < at + 4 or (at == 7 and len(tokens) < _LONG) or tokens[1] != b"ACK":
+    offset = 5 if len(tokens) == _SHORT else 7
+    if len(tokens) < offset + 4 or (offset == 7 and len(tokens) < _LONG) or tokens[1] != b"ACK":
         raise Unreadable(f"not an acknowledgement subject: {reply!r}")
     try:
-        return Delivery._make(map(int, tokens[at : at + 4]))
+        return Delivery._make(map(int, tokens[offset : offset + 4]))
     except ValueError as error:
         raise Unreadable(f"not an acknowledgement subject: {reply!r}") from error
 
@@ -151,7 +151,7 @@ def _meta(block: bytes, entries: list[MetaEntry]) -> bytes:
     return meta
 
 
-def parse_status(block: bytes) -> Status:
+def parse_status(block: bytes) -> StatusMessage:
     """A status message.
 
     Raises:
@@ -159,7 +159,7 @@ def parse_status(block: bytes) -> Status:
     """
     first, _, _ = block.partition(b"\r\n")
     _, _, rest = first.partition(b" ")
-    code, _, words = rest.strip().partition(b" ")
+    code, _, text = rest.strip().partition(b" ")
     pending_messages = pending_bytes = last_consumer_seq = 0
     try:
         for name, value in _lines(block):
@@ -169,7 +169,9 @@ def parse_status(block: bytes) -> Status:
                 pending_bytes = int(value)
             elif name == b"Nats-Last-Consumer":
                 last_consumer_seq = int(value)
-        return Status(int(code), words.decode(errors="replace"), pending_messages, pending_bytes, last_consumer_seq)
+        return StatusMessage(
+            int(code), text.decode(errors="replace"), pending_messages, pending_bytes, last_consumer_seq
+        )
     except ValueError as error:
         raise Unreadable(f"not a status message: {block[:100]!r}") from error
 

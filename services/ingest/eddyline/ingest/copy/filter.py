@@ -29,12 +29,12 @@ class Filter:
         self._prefixes = definition.key_prefixes
         patterns = [_pattern(subject) for subject in definition.subjects]
         self._subjects = re.compile(b"|".join(patterns)) if patterns else None
-        self.takes_all = not self._prefixes and self._subjects is None
+        self.matches_all = not self._prefixes and self._subjects is None
         """True = there is none."""
 
-    def takes(self, key: bytes) -> bool:
+    def matches(self, key: bytes) -> bool:
         """Whether a message of this key is copied."""
-        if self.takes_all or key.startswith(self._prefixes):
+        if self.matches_all or key.startswith(self._prefixes):
             return True
         return self._subjects is not None and self._subjects.fullmatch(key) is not None
 
@@ -43,9 +43,9 @@ def described(definition: SourceDefinition) -> str:
     """A source's name and what it takes, for people: its first filters, cut where there are more."""
     filters = [prefix.decode(errors="backslashreplace") + "*" for prefix in definition.key_prefixes]
     filters += definition.subjects
-    shown = ", ".join(one[:FILTER_CHARS_SHOWN] for one in filters[:FILTERS_SHOWN]) or "everything"
+    first_filters = ", ".join(one[:FILTER_CHARS_SHOWN] for one in filters[:FILTERS_SHOWN]) or "everything"
     more = len(filters) - FILTERS_SHOWN
-    return f"{definition.name} takes {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"{definition.name} takes {first_filters}" + (f" and {more} more" if more > 0 else "")
 
 
 def check_filters(definition: SourceDefinition) -> None:
@@ -60,8 +60,8 @@ def check_filters(definition: SourceDefinition) -> None:
     for subject in definition.subjects:
         tokens = subject.split(".")
         fits = len(subject.encode()) <= SUBJECT_BYTES_MAX and all(
-            token == "*" or (token == ">" and at == len(tokens) - 1) or _TOKEN.fullmatch(token)
-            for at, token in enumerate(tokens)
+            token == "*" or (token == ">" and index == len(tokens) - 1) or _TOKEN.fullmatch(token)
+            for index, token in enumerate(tokens)
         )
         if not fits:
             raise InvalidArgument(

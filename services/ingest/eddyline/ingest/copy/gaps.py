@@ -34,7 +34,7 @@ class Gaps(NamedTuple):
     evicted: Jump | None = None
 
 
-NO_HOLES = Gaps((), overrun=False)
+NO_GAPS = Gaps((), overrun=False)
 
 
 def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapReason.SOURCE_GAP) -> Gap:
@@ -61,22 +61,24 @@ async def why_lost(jetstream: JetStream, stream: Stream, *, gone: bool = False) 
     return GapReason.SUPERSEDED
 
 
-def with_misfits(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Sequence[PlacedGap]:
+def with_unfit_gaps(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Sequence[PlacedGap]:
     """The gaps of a chunk and one for each of its misfits, in order."""
-    if not chunk.misfits:
+    if not chunk.unfit:
         return gaps
-    told = [PlacedGap(misfit.row, source_gap(stream, misfit.revision, misfit.revision)) for misfit in chunk.misfits]
-    return sorted([*gaps, *told], key=lambda placed: (placed.row, placed.gap.source_first))
+    unfit_gaps = [
+        PlacedGap(message.row, source_gap(stream, message.revision, message.revision)) for message in chunk.unfit
+    ]
+    return sorted([*gaps, *unfit_gaps], key=lambda placed: (placed.row, placed.gap.source_first))
 
 
-def tail_gap(stream: Stream, at_revision: int, target: int) -> Batch | None:
-    """What tells that nothing is left of the revisions behind `at_revision` up to `target`; None = nothing need."""
+def tail_gap(stream: Stream, after_revision: int, target: int) -> Batch | None:
+    """What tells that nothing is left of the revisions behind `after_revision` up to `target`; None = nothing need."""
     if not (stream.plain and stream.history == 0):
         return None
-    return Batch.from_rows([gap_record(source_gap(stream, at_revision + 1, target))])
+    return Batch.from_rows([gap_record(source_gap(stream, after_revision + 1, target))])
 
 
-async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Gaps:
+async def find_gaps(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Gaps:
     """Judge the holes of a chunk; asks for the stream's state at most once, for its subjects too, and only where that
     decides.
 
@@ -84,21 +86,25 @@ async def find_holes(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Gaps
         BucketNotFound, NatsUnreachable.
     """
     if not chunk.jumps or not (stream.plain or stream.may_evict):
-        return NO_HOLES
+        return NO_GAPS
     if not stream.may_evict and stream.history == 0:
-        return Gaps(_told(stream, chunk.jumps), overrun=False)
-    now = await jetstream.again(stream)
-    lost = [jump for jump in chunk.jumps if _is_overrun(jump, now)]
-    if lost and await why_lost(jetstream, now, gone=now.subject_count < stream.subject_count) is GapReason.SUPERSEDED:
-        return NO_HOLES
-    evicted = [jump._replace(revision=min(jump.revision, now.first_revision)) for jump in lost]
+        return Gaps(_placed_gaps(stream, chunk.jumps), overrun=False)
+    current = await jetstream.refresh(stream)
+    lost = [jump for jump in chunk.jumps if _is_overrun(jump, current)]
+    if (
+        lost
+        and await why_lost(jetstream, current, gone=current.subject_count < stream.subject_count)
+        is GapReason.SUPERSEDED
+    ):
+        return NO_GAPS
+    evicted = [jump._replace(revision=min(jump.revision, current.first_revision)) for jump in lost]
     first = evicted[0] if evicted else None
     if stream.plain and stream.history == 0:
-        return Gaps(_told(stream, chunk.jumps), overrun=False, evicted=first)
-    return Gaps(_told(stream, evicted), overrun=bool(evicted), evicted=first)
+        return Gaps(_placed_gaps(stream, chunk.jumps), overrun=False, evicted=first)
+    return Gaps(_placed_gaps(stream, evicted), overrun=bool(evicted), evicted=first)
 
 
-def _told(stream: Stream, jumps: Sequence[Jump]) -> tuple[PlacedGap, ...]:
+def _placed_gaps(stream: Stream, jumps: Sequence[Jump]) -> tuple[PlacedGap, ...]:
     return tuple(PlacedGap(jump.row, source_gap(stream, jump.after_revision + 1, jump.revision - 1)) for jump in jumps)
 
 

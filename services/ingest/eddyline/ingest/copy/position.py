@@ -75,7 +75,7 @@ class Position:
             return _LAYOUT.pack(_FORMAT, *body)
         return _LAYOUT.pack(_SERIAL_FORMAT, *body) + _SERIAL.pack(self.resync_serial)
 
-    def passed(self, revision: int, server_ns: int) -> Position:
+    def advanced_to(self, revision: int, server_ns: int) -> Position:
         """Up to `revision`, where nothing is left of the messages behind this one: NATS's time was `server_ns` when its
         stream had got so far."""
         return replace(self, revision=revision, sample=bytes(16), time_ns=max(self.time_ns, server_ns))
@@ -95,14 +95,14 @@ def decode_position(stored: bytes) -> Position | None:
     """
     if not stored:
         return None
-    found = stored[0]
-    if len(stored) != _SIZES.get(found):
+    format_number = stored[0]
+    if len(stored) != _SIZES.get(format_number):
         raise InvalidArgument(f"a position of {len(stored)} bytes that this version cannot read", field="position")
     _, created_ns, revision, sample = _LAYOUT.unpack_from(stored)
     serial, time_ns = 0, NO_TIME
-    if found == _SERIAL_FORMAT:
+    if format_number == _SERIAL_FORMAT:
         (serial,) = _SERIAL.unpack_from(stored, _LAYOUT.size)
-    elif found == _TIME_FORMAT:
+    elif format_number == _TIME_FORMAT:
         serial, time_ns = _TIME.unpack_from(stored, _LAYOUT.size)
     return Position(created_ns, revision, sample, serial, time_ns)
 

@@ -106,15 +106,15 @@ class Progress:
         self.last_revision = 0
         self._other_revision: int | None = None
         """Last revision of the stream that is there now, where the position is of another one."""
-        self._told_revision = 0
+        self._reported_revision = 0
         """`last_revision` as last reported."""
-        self._level_s = self._reported_s = self._since_s
+        self._caught_up_s = self._reported_s = self._since_s
         self.drift_count = 0
         """Keys that differed when it was last verified."""
         self._verified_s: float | None = None
         self._decision = ""
         self._decision_s = self._since_s
-        self._cautions: tuple[str, ...] = ()
+        self._loss_warnings: tuple[str, ...] = ()
         self._peers: tuple[str, ...] = ()
         self._file_drift = self._file_note = ""
         self._rate = Rate()
@@ -129,31 +129,31 @@ class Progress:
     def position_revision(self, revision: int) -> None:
         # Who compares the store's position with an older report would take a source for level that is not. One that is LIVE
         # passes its reports all the time: what it lags then is over by the next.
-        if self.state != "LIVE" and self._told_revision <= revision < self.last_revision:
+        if self.state != "LIVE" and self._reported_revision <= revision < self.last_revision:
             self.changed.set()
         self._position_revision = revision
         self._rate.add(self._clock.monotonic_s(), revision)
-        self._note_level()
+        self._note_caught_up()
 
     @property
-    def cautions(self) -> tuple[str, ...]:
+    def loss_warnings(self) -> tuple[str, ...]:
         """What of its bucket's or stream's settings may lose revisions, as last seen, each for people."""
-        return self._cautions
+        return self._loss_warnings
 
-    def looked_at(self, stream: Stream) -> None:
+    def set_stream_settings(self, stream: Stream) -> None:
         """The stream was asked for: its settings, and its servers."""
-        cautions, peers = tuple(stream.cautions), stream.peer_troubles
-        if (cautions, peers) != (self._cautions, self._peers):
-            self._cautions, self._peers = cautions, peers
+        loss_warnings, peers = tuple(stream.loss_warnings), stream.peer_troubles
+        if (loss_warnings, peers) != (self._loss_warnings, self._peers):
+            self._loss_warnings, self._peers = loss_warnings, peers
             self.changed.set()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """All that there is to warn of, each for people."""
-        told = (*filter(None, (self._file_note,)), *warnings_of(self._cautions), *self._peers)
-        return tuple(_cut(warning) for warning in told[:WARNINGS_MAX])
+        warnings = (*filter(None, (self._file_note,)), *warnings_of(self._loss_warnings), *self._peers)
+        return tuple(_cut(warning) for warning in warnings[:WARNINGS_MAX])
 
-    def in_file(self, drift: str, note: str) -> None:
+    def set_file_drift(self, drift: str, note: str) -> None:
         """How it differs from the sources file, and what else the next report tells of that; "" = nothing."""
         self._file_drift, self._file_note = _cut(drift), _cut(note)
 
@@ -184,7 +184,7 @@ class Progress:
     @property
     def lag_s(self) -> float:
         """Time since the position was last that of the stream's last revision, as last seen; 0 = it is."""
-        return self._clock.monotonic_s() - self._level_s if self.lag else 0.0
+        return self._clock.monotonic_s() - self._caught_up_s if self.lag else 0.0
 
     @property
     def report_age_s(self) -> float:
@@ -203,28 +203,28 @@ class Progress:
             return -1
         return round((self._clock.monotonic_s() - self._verified_s) * 1000)
 
-    def verified(self, drift_count: int) -> None:
+    def record_verification(self, drift_count: int) -> None:
         """Fold and bucket were compared; so many keys still differ."""
         self._verified_s = self._clock.monotonic_s()
         self.drift_count = drift_count
 
-    def enter(self, state: State, reason: str = "", *, detail: str = "") -> None:
+    def set_state(self, state: State, reason: str = "", *, detail: str = "") -> None:
         """Be in `state` from now on. `reason` = what is wrong; `detail` = what was done, for the log and `decision`."""
         if self.state in STOPPED and not _ends(self.state, state):
             return
         if state != self.state:
             why = "; ".join(filter(None, (reason, detail)))
-            self._tell(state, why)
+            self._log_state(state, why)
             if why and state not in ("LIVE", "RECOVERING"):  # these two are no decisions: it goes on
                 self._decision, self._decision_s = _cut(why), self._clock.monotonic_s()
             self.state = state
             self._since_s = self._clock.monotonic_s()
             self.changed.set()
-        self.explain(reason)
+        self.set_reason(reason)
 
-    def _tell(self, state: State, why: str) -> None:
+    def _log_state(self, state: State, why: str) -> None:
         level = logging.ERROR if state in STOPPED else logging.INFO
-        told = fields(
+        log_fields = fields(
             source=self._source,
             state=state,
             was=self.state,
@@ -232,15 +232,15 @@ class Progress:
             lag=self.lag,
             reason=why or "-",
         )
-        log.log(level, "source state", extra=told)
+        log.log(level, "source state", extra=log_fields)
 
-    def explain(self, reason: str) -> None:
+    def set_reason(self, reason: str) -> None:
         """Say why, without a change of state; "" = all is well."""
         if reason != self.reason:
             self.reason = reason
             self.changed.set()
 
-    def forget(self, position_revision: int, last_revision: int) -> None:
+    def switch_stream(self, position_revision: int, last_revision: int) -> None:
         """It is another stream now, applied so far, and got so far."""
         self._other_revision = None
         self.last_revision = last_revision
@@ -248,31 +248,31 @@ class Progress:
 
     def set_head(self, last_revision: int) -> None:
         """The stream has got so far."""
-        self._note_level()  # up to now it was, if it was
+        self._note_caught_up()  # up to now it was, if it was
         self._other_revision = None
         self.last_revision = max(self.last_revision, last_revision)
 
     def set_other_head(self, last_revision: int) -> None:
         """The stream that is there now is not the position's: nothing of it is applied, and it has got so far."""
         if self._other_revision is None:
-            self._note_level()
+            self._note_caught_up()
             self.changed.set()
         self._other_revision = last_revision
 
-    def reported(self) -> None:
+    def record_report(self) -> None:
         """The store took a report."""
         self._reported_s = self._clock.monotonic_s()
 
-    def _note_level(self) -> None:
+    def _note_caught_up(self) -> None:
         if not self.lag:
-            self._level_s = self._clock.monotonic_s()
+            self._caught_up_s = self._clock.monotonic_s()
 
     def report(self) -> SourceReport:
         """For the store."""
-        self._told_revision = self.last_revision
-        return self.look()
+        self._reported_revision = self.last_revision
+        return self.current_report()
 
-    def look(self) -> SourceReport:
+    def current_report(self) -> SourceReport:
         """As it is now."""
         reason = self.reason[:REASON_CHARS_MAX]
         return SourceReport(self.state, reason, self.last_revision, self.lag, self._detail())
@@ -292,9 +292,9 @@ class Progress:
         )
 
 
-def warnings_of(cautions: Sequence[str]) -> list[str]:
+def warnings_of(loss_warnings: Sequence[str]) -> list[str]:
     """Warnings of what a bucket or stream may lose."""
-    return [f"may miss revisions: {caution}" for caution in cautions]
+    return [f"may miss revisions: {warning}" for warning in loss_warnings]
 
 
 def _cut(text: str) -> str:

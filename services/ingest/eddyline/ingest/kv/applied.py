@@ -5,7 +5,7 @@ everything up to it is applied, whatever became of the key since (written again,
 made at the same time, of which the source says nothing else, and whose last applied message is not from before the write: a
 stream that was rolled back gives revisions again that a position has passed.
 Waiters of one source share one look at a time: it reads the position, and then waits for the topic's head to move, at
-most `LOOK_S`, since a position may move by itself too. So a thousand waiters cost the store what one does.
+most `POLL_S`, since a position may move by itself too. So a thousand waiters cost the store what one does.
 Failure: a store that is away is asked again until the waiter's time is over.
 Threading: event loop.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.copy.position import Position
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 """A position that moves without a record (nothing of what came was ours to keep) is seen so late at worst."""
 RETRY_S_MAX: Final = 1.0
 FILTERS_SHOWN: Final = 3
@@ -54,7 +54,7 @@ _NOTHING: Final = RecordFilter(ops=(int(Op.APPEND),))
 """Passes no record of a KV topic: only the head is asked for."""
 
 
-class Revision(NamedTuple):
+class WrittenRevision(NamedTuple):
     """A write: of the stream made at `created_ns`, not before `since_ns` by NATS's clock."""
 
     created_ns: int
@@ -62,16 +62,16 @@ class Revision(NamedTuple):
     since_ns: int
 
 
-class Applied:
+class AppliedWaiter:
     """Positions of sources, for whoever waits for one."""
 
     def __init__(self, link: StoreLink, *, clock: Clock, rng: Random) -> None:
         self._link = link
         self._clock = clock
         self._rng = rng
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _WatchedSource] = {}
 
-    async def sources_of(self, bucket: str, key: bytes, source: str = "", *, patience_s: float) -> tuple[str, ...]:
+    async def sources_of(self, bucket: str, key: bytes, source: str = "", *, timeout_s: float) -> tuple[str, ...]:
         """Names of the sources that copy `key` of `bucket`; only `source`, where one is named.
 
         Raises:
@@ -81,26 +81,28 @@ class Applied:
         if source:
             check_name(source, "source")
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 infos: Sequence[SourceInfo]
                 infos = (await self._link.get_source(source),) if source else await self._link.list_sources()
         except TimeoutError:
             raise StoreUnreachable("the store gave no answer in time; nothing was written") from None
         copying = [info.definition for info in infos if info.definition.bucket == bucket]
         if not copying:
-            what = f"source {source} does not copy bucket {bucket}" if source else f"no source copies bucket {bucket}"
-            raise BucketNotCopied(f"{what}; nothing was written", bucket=bucket, source=source)
-        names = tuple(definition.name for definition in copying if Filter(definition).takes(key))
+            refusal = (
+                f"source {source} does not copy bucket {bucket}" if source else f"no source copies bucket {bucket}"
+            )
+            raise BucketNotCopied(f"{refusal}; nothing was written", bucket=bucket, source=source)
+        names = tuple(definition.name for definition in copying if Filter(definition).matches(key))
         if not names:
-            shown = "; ".join(described(definition) for definition in copying[:FILTERS_SHOWN])
+            filters_text = "; ".join(described(definition) for definition in copying[:FILTERS_SHOWN])
             raise BucketNotCopied(
-                f"no source copies this key of bucket {bucket} ({shown}); nothing was written",
+                f"no source copies this key of bucket {bucket} ({filters_text}); nothing was written",
                 bucket=bucket,
                 source=source,
             )
         return names
 
-    async def wait(self, source: str, written: Revision, *, bucket: str, until_s: float) -> None:
+    async def wait(self, source: str, written: WrittenRevision, *, bucket: str, until_s: float) -> None:
         """Wait until `source` has applied `written`, at most to `until_s`.
 
         Raises:
@@ -108,7 +110,7 @@ class Applied:
         """
         watched = self._watched.get(source)
         if watched is None:
-            watched = self._watched[source] = _Watched(source, self._link, self._clock, Backoff(self._rng))
+            watched = self._watched[source] = _WatchedSource(source, self._link, self._clock, Backoff(self._rng))
         watched.waiters += 1
         try:
             while not watched.covers(written):
@@ -121,17 +123,17 @@ class Applied:
                         revision=written.revision,
                         source=source,
                     )
-                if watched.looking:
-                    await wait_event(self._clock, watched.looked, left_s)
+                if watched.polling:
+                    await wait_event(self._clock, watched.polled, left_s)
                 else:
-                    await watched.look(written, left_s)
+                    await watched.poll(written, left_s)
         finally:
             watched.waiters -= 1
             if not watched.waiters:
                 del self._watched[source]
 
 
-class _Watched:
+class _WatchedSource:
     """One source while somebody waits for it."""
 
     def __init__(self, name: str, link: StoreLink, clock: Clock, backoff: Backoff) -> None:
@@ -145,11 +147,11 @@ class _Watched:
         self._of_another = False
         self.gone = False
         self.waiters = 0
-        self.looking = False
-        self.looked = asyncio.Event()
+        self.polling = False
+        self.polled = asyncio.Event()
         """Set at the end of the look that is on, and replaced by a fresh one."""
 
-    def covers(self, written: Revision) -> bool:
+    def covers(self, written: WrittenRevision) -> bool:
         """True = everything up to the revision is applied."""
         position = self._position
         if position is None or self._of_another or position.created_ns != written.created_ns:
@@ -158,7 +160,7 @@ class _Watched:
             position.time_ns == NO_TIME or position.time_ns >= written.since_ns
         )
 
-    def described(self, written: Revision) -> str:
+    def described(self, written: WrittenRevision) -> str:
         """Where it stands, for people."""
         if self._trouble:
             return self._trouble
@@ -166,11 +168,11 @@ class _Watched:
         of = " of the stream that was there before" if revision >= written.revision else ""
         return f"it is at revision {revision}{of}, state {self._state or 'not reported'}"
 
-    async def look(self, written: Revision, left_s: float) -> None:
+    async def poll(self, written: WrittenRevision, left_s: float) -> None:
         """Read the position; where it does not cover what the caller waits for, wait for a change."""
-        self.looking = True
+        self.polling = True
         try:
-            await self._look(written, left_s)
+            await self._poll(written, left_s)
         except TimeoutError:
             self._trouble = "the store gave no answer in time"
         except (SourceNotFound, TopicNotFound) as error:
@@ -180,27 +182,27 @@ class _Watched:
             self._trouble = f"store: {error.message}"
             await sleep(self._clock, min(self._backoff.next_delay_s(), RETRY_S_MAX, left_s))
         finally:
-            self.looking = False
-            self.looked.set()
-            self.looked = asyncio.Event()
+            self.polling = False
+            self.polled.set()
+            self.polled = asyncio.Event()
 
-    async def _look(self, written: Revision, left_s: float) -> None:
+    async def _poll(self, written: WrittenRevision, left_s: float) -> None:
         # The link's own patience is longer than a caller's may be.
         async with asyncio.timeout(left_s):
             info = await self._link.get_source(self._name)
         self._state = info.report.state
         try:
             self._position, self._trouble = decode_position(info.position), ""
-            is_held = held_stop(info.stop, self._position) is not None
-            self._of_another = is_held or self._state in OTHER_STREAM_STATES
+            stop_holds = held_stop(info.stop, self._position) is not None
+            self._of_another = stop_holds or self._state in OTHER_STREAM_STATES
         except InvalidArgument as error:
             self._position, self._trouble = None, error.message
         self._backoff.reset()
         if self.covers(written):
             return
-        await self._head_moves(info, min(LOOK_S, left_s))
+        await self._wait_head_moved(info, min(POLL_S, left_s))
 
-    async def _head_moves(self, info: SourceInfo, wait_s: float) -> None:
+    async def _wait_head_moved(self, info: SourceInfo, wait_s: float) -> None:
         """Wait until the topic's head is another than `info` has, at most `wait_s`."""
         try:
             async with asyncio.timeout(wait_s):

@@ -71,7 +71,7 @@ class Publisher:
         self._connection = connection
         self._jetstream = jetstream
 
-    def takes(self, bucket: Bucket, value: bytes, headers: dict[str, str]) -> bool:
+    def fits(self, bucket: Bucket, value: bytes, headers: dict[str, str]) -> bool:
         """True = neither the bucket nor the server finds it too large."""
         return all(len(value) + header_bytes(headers) <= most for _, most in _bounds(bucket, self._connection.client))
 
@@ -99,13 +99,13 @@ class Publisher:
         except MaxPayloadError as error:
             raise ValueTooLarge("the value is larger than NATS takes", valueBytes=len(value), setBy="server") from error
         except (NatsError, OSError, TimeoutError) as error:
-            _unknown(str(error) or type(error).__name__)
+            _raise_unknown(str(error) or type(error).__name__)
         if publishing.denied:
             name = bucket.stream.bucket
             raise BucketForbids(
                 f"NATS does not permit us to write this key of bucket {name}", bucket=name, setting="permissions"
             )
-        return _judge(bucket, answer, value)
+        return _revision_of(bucket, answer, value)
 
 
 def header_bytes(headers: dict[str, str]) -> int:
@@ -113,25 +113,25 @@ def header_bytes(headers: dict[str, str]) -> int:
     return len("NATS/1.0\r\n") + sum(len(name) + len(value) + 4 for name, value in headers.items()) + 2
 
 
-def _judge(bucket: Bucket, answer: bytes | None, value: bytes) -> int:
+def _revision_of(bucket: Bucket, answer: bytes | None, value: bytes) -> int:
     if answer is None:
-        _unknown("the connection broke")
+        _raise_unknown("the connection broke")
     try:
-        told = json.loads(answer)
+        answer_fields = json.loads(answer)
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        _unknown("the answer is not an acknowledgement")
-    refusal = told.get("error")
+        answer_fields = None
+    if not isinstance(answer_fields, dict):
+        _raise_unknown("the answer is not an acknowledgement")
+    refusal = answer_fields.get("error")
     if isinstance(refusal, dict):
-        _refuse(bucket, refusal, value)
-    revision = told.get("seq")
+        _raise_refusal(bucket, refusal, value)
+    revision = answer_fields.get("seq")
     if not isinstance(revision, int) or revision < 1:
-        _unknown("the acknowledgement names no revision")
+        _raise_unknown("the acknowledgement names no revision")
     return revision
 
 
-def _unknown(why: str) -> NoReturn:
+def _raise_unknown(why: str) -> NoReturn:
     raise WriteUnknown(f"NATS did not acknowledge the write, which it may have: {why}")
 
 
@@ -142,33 +142,33 @@ def _bounds(bucket: Bucket, client: Client) -> list[tuple[str, int]]:
 
 
 def _check_size(bucket: Bucket, client: Client, value: bytes, headers: dict[str, str]) -> None:
-    around = header_bytes(headers)
+    overhead = header_bytes(headers)
     for set_by, bytes_max in _bounds(bucket, client):
-        if len(value) + around > bytes_max:
+        if len(value) + overhead > bytes_max:
             raise ValueTooLarge(
-                f"a value of {len(value)} bytes; the {set_by}'s bound for this one is {max(bytes_max - around, 0)}",
+                f"a value of {len(value)} bytes; the {set_by}'s bound for this one is {max(bytes_max - overhead, 0)}",
                 valueBytes=len(value),
-                valueBytesMax=max(bytes_max - around, 0),
+                valueBytesMax=max(bytes_max - overhead, 0),
                 setBy=set_by,
             )
 
 
-def _refuse(bucket: Bucket, refusal: Json, value: bytes) -> NoReturn:
-    name, code, words = bucket.stream.bucket, refusal.get("err_code", 0), str(refusal.get("description", ""))
-    told = f"NATS refused a write into bucket {name}: {words} ({code})"
+def _raise_refusal(bucket: Bucket, refusal: Json, value: bytes) -> NoReturn:
+    name, code, description = bucket.stream.bucket, refusal.get("err_code", 0), str(refusal.get("description", ""))
+    message = f"NATS refused a write into bucket {name}: {description} ({code})"
     if code in _WRONG_LAST:
-        match = _LAST.search(words)
+        match = _LAST.search(description)
         raise WrongLast(int(match[1]) if match else None)
     if code == _TOO_LARGE:
-        raise ValueTooLarge(told, valueBytes=len(value), setBy="bucket")
-    if code in _NO_ROOM or (code == _STORE_FAILED and "maximum" in words):
-        raise BucketFull(told, bucket=name)
+        raise ValueTooLarge(message, valueBytes=len(value), setBy="bucket")
+    if code in _NO_ROOM or (code == _STORE_FAILED and "maximum" in description):
+        raise BucketFull(message, bucket=name)
     if code == _STORE_FAILED:
-        raise WriteUnknown(told)
+        raise WriteUnknown(message)
     if code in _FORBIDDEN:
-        raise BucketForbids(told, bucket=name, setting=_FORBIDDEN[int(str(code))])
+        raise BucketForbids(message, bucket=name, setting=_FORBIDDEN[int(str(code))])
     if code == _TTL_INVALID:
-        raise InvalidArgument(told, field="ttl_ms")
+        raise InvalidArgument(message, field="ttl_ms")
     if code in _OTHER_STREAM:
-        raise BucketNotFound(told, bucket=name)
-    raise NatsUnreachable(told, errCode=str(code))
+        raise BucketNotFound(message, bucket=name)
+    raise NatsUnreachable(message, errCode=str(code))

@@ -41,7 +41,7 @@ from eddyline.core.records.meta import encode_meta
 from eddyline.core.records.record import KEY_BYTES_MAX, SOURCE_DATA_META_BYTES_MAX, MetaEntry, Op
 from eddyline.core.telemetry.trace_context import TRACEPARENT
 from eddyline.ingest.copy.decode import TooLarge, parse_headers
-from eddyline.ingest.kv.applied import Applied, Revision
+from eddyline.ingest.kv.applied import AppliedWaiter, WrittenRevision
 from eddyline.ingest.kv.publish import Publisher, WrongLast
 from eddyline.ingest.nats.stream import BUCKET_PATTERN
 
@@ -77,7 +77,7 @@ _TTL: Final = "Nats-TTL"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTarget:
     """What every write says: where to, and whether to wait for the store. `source` empty = all that copy the bucket.
 
     `wait_timeout_s` = how long the whole call may take. `on_written` is awaited with the revision, once NATS has the write
@@ -88,7 +88,7 @@ class Target:
 
     bucket: str
     key: bytes
-    patience_s: float
+    timeout_s: float
     wait: bool = False
     source: str = ""
     on_written: Callable[[int], Awaitable[None]] | None = None
@@ -96,7 +96,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenEntry:
     """A write that NATS has. `stream_identity` empty = the bucket was made anew meanwhile; `applied` = who has it."""
 
     revision: int
@@ -112,22 +112,22 @@ class KvWriter:
     ) -> None:
         self._jetstream = jetstream
         self._publisher = Publisher(connection, jetstream)
-        self._applied = Applied(link, clock=clock, rng=rng)
+        self._applied = AppliedWaiter(link, clock=clock, rng=rng)
         self._clock = clock
-        self._writes = _Room("writes", WRITES_MAX)
-        self._bytes = _Room("bytes of values", WRITE_BYTES_MAX)
-        self._waits = _Room("waits for the store", WAITS_MAX)
+        self._writes = _Budget("writes", WRITES_MAX)
+        self._bytes = _Budget("bytes of values", WRITE_BYTES_MAX)
+        self._waits = _Budget("waits for the store", WAITS_MAX)
 
-    async def put(self, target: Target, value: bytes) -> Written:
+    async def put(self, target: WriteTarget, value: bytes) -> WrittenEntry:
         """Write a value.
 
         Raises:
             InvalidArgument, KeyInvalid, ValueTooLarge, BucketNotFound, BucketFull, BucketForbids, Throttled,
-            NatsUnreachable: nothing was written. As `Applied.sources_of`, likewise. WriteUnknown, ApplyPending.
+            NatsUnreachable: nothing was written. As `AppliedWaiter.sources_of`, likewise. WriteUnknown, ApplyPending.
         """
         return await self._write(_Write(target, value))
 
-    async def create(self, target: Target, value: bytes, *, ttl_ms: int = 0) -> Written:
+    async def create(self, target: WriteTarget, value: bytes, *, ttl_ms: int = 0) -> WrittenEntry:
         """Write a value if the key is not live; `ttl_ms` 0 = for ever.
 
         Raises:
@@ -135,7 +135,7 @@ class KvWriter:
         """
         return await self._write(_Write(target, value, creates=True, ttl_ms=ttl_ms))
 
-    async def update(self, target: Target, value: bytes, *, expected_revision: int) -> Written:
+    async def update(self, target: WriteTarget, value: bytes, *, expected_revision: int) -> WrittenEntry:
         """Write a value if the key's last revision is the expected one.
 
         Raises:
@@ -147,7 +147,7 @@ class KvWriter:
             )
         return await self._write(_Write(target, value, expected_revision=expected_revision))
 
-    async def delete(self, target: Target, *, expected_revision: int = 0) -> Written:
+    async def delete(self, target: WriteTarget, *, expected_revision: int = 0) -> WrittenEntry:
         """Write a delete marker; `expected_revision` 0 = whatever the key has.
 
         Raises:
@@ -155,7 +155,7 @@ class KvWriter:
         """
         return await self._write(_Write(target, b"", operation="DEL", expected_revision=expected_revision))
 
-    async def purge(self, target: Target, *, expected_revision: int = 0, ttl_ms: int = 0) -> Written:
+    async def purge(self, target: WriteTarget, *, expected_revision: int = 0, ttl_ms: int = 0) -> WrittenEntry:
         """Write a purge marker, which takes the key's older revisions; `ttl_ms` is the marker's, 0 = for ever.
 
         Raises:
@@ -165,17 +165,17 @@ class KvWriter:
             _Write(target, b"", operation="PURGE", expected_revision=expected_revision, ttl_ms=ttl_ms)
         )
 
-    async def _write(self, write: _Write) -> Written:
+    async def _write(self, write: _Write) -> WrittenEntry:
         target = write.target
-        until_s = self._clock.monotonic_s() + target.patience_s
+        until_s = self._clock.monotonic_s() + target.timeout_s
         write.check()
-        with self._waits.take(1 if target.wait else 0):
+        with self._waits.reserve(1 if target.wait else 0):
             sources: tuple[str, ...] = ()
             if target.wait:
                 sources = await self._applied.sources_of(
-                    target.bucket, target.key, target.source, patience_s=target.patience_s
+                    target.bucket, target.key, target.source, timeout_s=target.timeout_s
                 )
-            with self._writes.take(1), self._bytes.take(len(write.value)):
+            with self._writes.reserve(1), self._bytes.reserve(len(write.value)):
                 bucket, revision = await self._store(write, until_s)
                 if target.wait and target.on_written is not None:
                     await target.on_written(revision)
@@ -187,18 +187,18 @@ class KvWriter:
                     revision=revision,
                 )
             # NATS's time of the look at the bucket: the write came after it.
-            written = Revision(created_ns, revision, bucket.stream.server_ns)
+            written = WrittenRevision(created_ns, revision, bucket.stream.server_ns)
             for source in sources:
                 await self._applied.wait(source, written, bucket=target.bucket, until_s=until_s)
         identity = created_ns.to_bytes(8, "little", signed=True) if created_ns else b""
-        return Written(revision, identity, sources)
+        return WrittenEntry(revision, identity, sources)
 
     async def _store(self, write: _Write, until_s: float) -> tuple[Bucket, int]:
         bucket = await self._jetstream.bucket(write.target.bucket, timeout_s=self._left_s(until_s))
         bucket.check_takes(ttl=write.ttl_ms > 0, rollup=write.operation == "PURGE")
         expected = last = write.expected_revision
         for _ in range(CREATE_TRIES if write.creates else 1):
-            headers = self._traced(bucket, write, write.headers(bucket.stream.name, expected))
+            headers = self._with_trace(bucket, write, write.headers(bucket.stream.name, expected))
             subject = bucket.stream.prefix.decode() + write.target.key.decode()
             try:
                 revision = await self._publisher.publish(
@@ -206,28 +206,28 @@ class KvWriter:
                 )
                 return bucket, revision
             except WrongLast as wrong:
-                told = wrong.revision
-            if write.creates or told is None:
+                last_seen = wrong.revision
+            if write.creates or last_seen is None:
                 last = await self._last_revision(bucket, subject, write)
             else:
-                last = told
+                last = last_seen
             if write.creates:
                 expected = last
         raise RevisionMismatch(
-            f"the last revision of key {_shown(write.target.key)} of bucket {write.target.bucket} is {last}",
+            f"the last revision of key {_key_text(write.target.key)} of bucket {write.target.bucket} is {last}",
             bucket=write.target.bucket,
             key=write.target.key.hex(),
             revision=last,
         )
 
-    def _traced(self, bucket: Bucket, write: _Write, headers: dict[str, str]) -> dict[str, str]:
+    def _with_trace(self, bucket: Bucket, write: _Write, headers: dict[str, str]) -> dict[str, str]:
         """With the caller's context, where a record and the bucket have room for it."""
         if not (traceparent := write.target.traceparent):
             return headers
         meta = encode_meta([MetaEntry(TRACEPARENT, traceparent.encode())])
         traced = {**headers, TRACEPARENT: traceparent}
         fits = len(write.value) + len(meta) <= SOURCE_DATA_META_BYTES_MAX
-        return traced if fits and self._publisher.takes(bucket, write.value, traced) else headers
+        return traced if fits and self._publisher.fits(bucket, write.value, traced) else headers
 
     async def _last_revision(self, bucket: Bucket, subject: str, write: _Write) -> int:
         """Revision of the key's last message, 0 = none. Raises KeyExists where it is a value and `write` a create."""
@@ -237,7 +237,7 @@ class KvWriter:
         revision = message["seq"]
         if write.creates and _is_live(message["headers"]):
             raise KeyExists(
-                f"key {_shown(write.target.key)} of bucket {write.target.bucket} is live at revision {revision}",
+                f"key {_key_text(write.target.key)} of bucket {write.target.bucket} is live at revision {revision}",
                 bucket=write.target.bucket,
                 key=write.target.key.hex(),
                 revision=revision,
@@ -265,7 +265,7 @@ class KvWriter:
 class _Write:
     """One write. `expected_revision` 0 = not checked, but of a create that the key must have nothing."""
 
-    target: Target
+    target: WriteTarget
     value: bytes
     operation: str = ""
     expected_revision: int = 0
@@ -280,11 +280,11 @@ class _Write:
         """
         bucket, key = self.target.bucket, self.target.key
         if not BUCKET_PATTERN.fullmatch(bucket):
-            shown = bucket if len(bucket) <= 300 else bucket[:300] + "…"
-            raise InvalidArgument(f"no bucket can be called {shown!r}", field="bucket", bucket=shown)
+            bucket_text = bucket if len(bucket) <= 300 else bucket[:300] + "…"
+            raise InvalidArgument(f"no bucket can be called {bucket_text!r}", field="bucket", bucket=bucket_text)
         if len(key) > KEY_BYTES_MAX or not _KEY.fullmatch(key):
             raise KeyInvalid(
-                f"{_shown(key)} is no key to write: letters, digits and -_=./, no dot at an end and no two in a row, "
+                f"{_key_text(key)} is no key to write: letters, digits and -_=./, no dot at an end and no two in a row, "
                 f"1 to {KEY_BYTES_MAX} bytes",
                 field="key",
                 key=key[:KEY_BYTES_MAX].hex(),
@@ -307,36 +307,36 @@ class _Write:
 
     def headers(self, stream: str, expected: int) -> dict[str, str]:
         """The message's headers; the stream's name keeps it out of one that has taken over the subjects."""
-        found = {_STREAM: stream}
+        headers = {_STREAM: stream}
         if self.operation:
-            found[_OPERATION] = self.operation
+            headers[_OPERATION] = self.operation
         if self.operation == "PURGE":
-            found[_ROLLUP] = "sub"
+            headers[_ROLLUP] = "sub"
         if expected or self.creates:
-            found[_EXPECTED] = str(expected)
+            headers[_EXPECTED] = str(expected)
         if self.ttl_ms:
-            found[_TTL] = f"{-(-self.ttl_ms // 1_000)}s"
-        return found
+            headers[_TTL] = f"{-(-self.ttl_ms // 1_000)}s"
+        return headers
 
 
-class _Room:
+class _Budget:
     """So much of something at once."""
 
-    def __init__(self, what: str, most: int) -> None:
-        self._what = what
-        self._most = most
+    def __init__(self, unit: str, limit: int) -> None:
+        self._unit = unit
+        self._limit = limit
         self._taken = 0
 
     @contextmanager
-    def take(self, amount: int) -> Iterator[None]:
+    def reserve(self, amount: int) -> Iterator[None]:
         """Hold `amount` for as long as the block runs.
 
         Raises:
             Throttled: there is no room now.
         """
-        if self._taken + amount > self._most:
+        if self._taken + amount > self._limit:
             raise Throttled(
-                f"{self._taken} {self._what} at once, the most is {self._most}; nothing was written",
+                f"{self._taken} {self._unit} at once, the most is {self._limit}; nothing was written",
                 retryAfterMs=RETRY_AFTER_MS,
             )
         self._taken += amount
@@ -353,5 +353,5 @@ def _is_live(headers: bytes) -> bool:
         return True  # markers have no headers of their users' own
 
 
-def _shown(key: bytes) -> str:
+def _key_text(key: bytes) -> str:
     return repr(key[:64])[1:] + ("…" if len(key) > 64 else "")

@@ -20,7 +20,7 @@ def preserve_cancellation() -> Iterator[None]:
     """Around foreign awaits: end in CancelledError if the task was cancelled within, whatever came of them."""
     task = asyncio.current_task()
     assert task is not None
-    before = task.cancelling()
+    cancelled_before = task.cancelling()
     yield
-    if task.cancelling() > before:
+    if task.cancelling() > cancelled_before:
         raise asyncio.CancelledError

@@ -47,12 +47,12 @@ MUTE_S: Final = 10.0
 """Elsewhere never: a client stays with a server that is cut off until that ends. An election takes up to 9 s, and moving
 during one would only break what is about to work."""
 
-TROUBLES_TOLD_MAX: Final = 16
+LOGGED_ERRORS_MAX: Final = 16
 """Elsewhere every try is a line. So many different ones until it stands again; more are for who debugs."""
 
 _REFUSED: Final = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
 """What a server says to credentials that it does not take, before it ends the connection."""
-_ENDS: Final = (ConnectionResetError, BrokenPipeError, UnexpectedEOF)
+_CONNECTION_ENDS: Final = (ConnectionResetError, BrokenPipeError, UnexpectedEOF)
 """How a connection ends whose reason was said before."""
 _DENIED: Final = re.compile(r'permissions violation for publish to "([^"]*)"')
 _DENIED_INBOX: Final = re.compile(r'permissions violation for subscription to "([^"]*)"')
@@ -66,13 +66,13 @@ class Publishing:
         self.ended = asyncio.Event()
         self.denied = False
 
-    def why(self) -> str:
+    def reason(self) -> str:
         """Why no answer comes, in words."""
         return f"NATS does not permit us to publish to {self.subject}" if self.denied else "the connection broke"
 
     def error(self) -> NatsUnreachable:
         """The same, of a question."""
-        return NatsUnreachable(self.why(), **({"deniedSubject": self.subject} if self.denied else {}))
+        return NatsUnreachable(self.reason(), **({"deniedSubject": self.subject} if self.denied else {}))
 
 
 class Connection:
@@ -90,7 +90,7 @@ class Connection:
         self._attempts = 0
         self.trouble = ""
         """The last error since the connection stood; a refusal of our credentials stays over the end that follows it."""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         """Errors that were said in the log since it came, or broke."""
         self._publishing: dict[str, set[Publishing]] = {}
         """By subject, in lower case: nats-py passes on the server's words so."""
@@ -138,13 +138,13 @@ class Connection:
         if not self._up.is_set():
             raise self._unreachable()
         if self._inbox_refused_s is not None:
-            raise self._unheard(self._inbox_refused_s)
-        one, name = Publishing(subject), subject.lower()
-        self._publishing.setdefault(name, set()).add(one)
+            raise self._inbox_denied(self._inbox_refused_s)
+        publish, name = Publishing(subject), subject.lower()
+        self._publishing.setdefault(name, set()).add(publish)
         try:
-            yield one
+            yield publish
         finally:
-            self._publishing[name].discard(one)
+            self._publishing[name].discard(publish)
             if not self._publishing[name]:
                 del self._publishing[name]
 
@@ -153,7 +153,7 @@ class Connection:
             return NatsUnreachable(f"NATS refuses the credentials of ingest: {self.trouble}", credentials="refused")
         return NatsUnreachable(f"not connected to NATS: {self.trouble}" if self.trouble else "not connected to NATS")
 
-    def _unheard(self, since_s: float) -> NatsUnreachable:
+    def _inbox_denied(self, since_s: float) -> NatsUnreachable:
         # Permissions may be others by now; the library subscribes once a connection.
         if self._clock.monotonic_s() - since_s >= MUTE_S:
             self._over.set()
@@ -163,11 +163,11 @@ class Connection:
             deniedInbox=prefix,
         )
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """JetStream gave an answer that says something."""
         self._mute_since_s = None
 
-    def unanswered(self) -> None:
+    def note_no_answer(self) -> None:
         """JetStream gave none. Where that lasts, another server is connected to."""
         now_s = self._clock.monotonic_s()
         if self._mute_since_s is None:
@@ -175,16 +175,17 @@ class Connection:
         url = self._client.connected_url if self._client is not None and self.connected else None
         if url is None or len(self._access.servers) < 2 or now_s - self._mute_since_s < MUTE_S or self._over.is_set():
             return
-        self._mute_server = _place(url.geturl())
+        self._mute_server = _host_port(url.geturl())
         log.warning("nats server answers nothing", extra=fields(server=self._mute_server))
         self._over.set()
 
     async def run(self) -> None:
         """Keep the connection until cancelled."""
         while True:
-            given = self._access.credentials
+            credentials = self._access.credentials
             client = RawClient(
-                tls=self._access.tls, nkey=given.public_key if given is not None and given.is_nkey else None
+                tls=self._access.tls,
+                nkey=credentials.public_key if credentials is not None and credentials.is_nkey else None,
             )
             self._client = client
             self._over.clear()
@@ -194,7 +195,7 @@ class Connection:
                     await self._connect(client)
                 await self._over.wait()
             except (NatsError, OSError, TimeoutError) as error:
-                log.log(self._note(error), "nats connect failed", extra=fields(error=repr(error)))
+                log.log(self._note_error(error), "nats connect failed", extra=fields(error=repr(error)))
             finally:
                 self._down()
                 await self._close(client)
@@ -202,10 +203,10 @@ class Connection:
 
     async def _connect(self, client: RawClient) -> None:
         access = self._access
-        given = access.credentials
+        credentials = access.credentials
         servers = list(access.servers)
         self._rng.shuffle(servers)
-        servers.sort(key=lambda server: _place(server) == self._mute_server)
+        servers.sort(key=lambda server: _host_port(server) == self._mute_server)
         self._mute_server = ""
         await client.connect(
             servers,
@@ -214,8 +215,8 @@ class Connection:
             user=access.login.user or None,
             password=access.login.password if access.login.user else None,
             token=access.login.token or None,
-            signature_cb=given.sign if given is not None else None,
-            user_jwt_cb=given.jwt if given is not None and not given.is_nkey else None,
+            signature_cb=credentials.sign if credentials is not None else None,
+            user_jwt_cb=credentials.jwt if credentials is not None and not credentials.is_nkey else None,
             inbox_prefix=access.inbox_prefix,
             tls_handshake_first=access.tls_first,
             max_reconnect_attempts=-1,
@@ -246,11 +247,11 @@ class Connection:
     def _down(self) -> None:
         if self._up.is_set():
             self._up.clear()
-            self._told.clear()
+            self._logged.clear()
             self.lost.set()
-            for ones in self._publishing.values():
-                for one in ones:
-                    one.ended.set()
+            for publishes in self._publishing.values():
+                for publish in publishes:
+                    publish.ended.set()
             self._on_change()
 
     async def _on_connected(self) -> None:
@@ -258,7 +259,7 @@ class Connection:
         self._mute_since_s = None
         self._inbox_refused_s = None
         self.trouble = ""
-        self._told.clear()
+        self._logged.clear()
         if not self._up.is_set():
             self.lost = asyncio.Event()
             self._up.set()
@@ -275,34 +276,34 @@ class Connection:
 
     async def _on_error(self, error: Exception) -> None:
         denied = _DENIED.search(str(error))
-        for one in self._publishing.get(denied[1], ()) if denied is not None else ():
-            one.denied = True
-            one.ended.set()
+        for publish in self._publishing.get(denied[1], ()) if denied is not None else ():
+            publish.denied = True
+            publish.ended.set()
         inbox = _DENIED_INBOX.search(str(error))
         if inbox is not None and inbox[1].startswith(f"{self._access.inbox_prefix.lower()}."):
             self._inbox_refused_s = self._clock.monotonic_s()
-            for ones in self._publishing.values():
-                for one in ones:
-                    one.ended.set()
-        log.log(self._note(error), "nats error", extra=fields(error=repr(error)))
+            for publishes in self._publishing.values():
+                for publish in publishes:
+                    publish.ended.set()
+        log.log(self._note_error(error), "nats error", extra=fields(error=repr(error)))
 
-    def _note(self, error: Exception) -> int:
+    def _note_error(self, error: Exception) -> int:
         """Remember an error; the level at which it is said.
 
         Each of thousands of tries fails alike, in one way or by turns: each way is said once until the connection stands.
         """
         text = str(error) or type(error).__name__
         was_refused = self.refused
-        if not (was_refused and isinstance(error, _ENDS)):
+        if not (was_refused and isinstance(error, _CONNECTION_ENDS)):
             self.trouble = text
         if self.refused != was_refused:
             self._on_change()
-        if text in self._told or len(self._told) >= TROUBLES_TOLD_MAX:
+        if text in self._logged or len(self._logged) >= LOGGED_ERRORS_MAX:
             return logging.DEBUG
-        self._told.add(text)
+        self._logged.add(text)
         return logging.WARNING
 
 
-def _place(url: str) -> str:
+def _host_port(url: str) -> str:
     """Host and port alone: what tells servers apart."""
     return url.rpartition("/")[2].rpartition("@")[2]

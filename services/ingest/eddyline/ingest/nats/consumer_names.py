@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_]")
-_SHOWN: Final = 48
+_READABLE_CHARS: Final = 48
 _TAIL: Final = re.compile(r"f(\d{1,20})-a(\d{1,20})")
 
 
 def name_prefix(cluster_id: str, source: str, topic: TopicInfo) -> str:
     """What every consumer of this source of this cluster begins with, and no other's does. When its topic was made tells the
     cluster from another one that goes by the same id."""
-    shown = "-".join(_ODD.sub("_", part)[:_SHOWN] for part in (cluster_id, source))
-    both = f"{cluster_id}\0{source}\0{topic.epoch}\0{topic.create_ts_ms}"
-    return f"eddyline-{shown}-{xxh3_64_hexdigest(both.encode())}-"
+    readable = "-".join(_ODD.sub("_", part)[:_READABLE_CHARS] for part in (cluster_id, source))
+    identity = f"{cluster_id}\0{source}\0{topic.epoch}\0{topic.create_ts_ms}"
+    return f"eddyline-{readable}-{xxh3_64_hexdigest(identity.encode())}-"
 
 
 def consumer_name(prefix: str, fence: int, attempt: int) -> str:
@@ -61,8 +61,8 @@ async def delete_stale_consumers(
     deleted = 0
     try:
         for name in await jetstream.consumer_names(stream_name):
-            found = fence_in(prefix, name)
-            if found is not None and found <= fence and name != keep:
+            name_fence = fence_in(prefix, name)
+            if name_fence is not None and name_fence <= fence and name != keep:
                 deleted += await jetstream.delete_consumer(stream_name, name)
     except EddylineError as error:
         log.info("consumers not swept", extra=fields(stream=stream_name, error=error.message))

@@ -57,9 +57,9 @@ class Credentials:
         seed = _SEED_ALONE.fullmatch(text)
         if seed is None:
             raise MalformedCredentials("it is not one line SU…, a user's seed")
-        found = cls(b"", seed[1])
-        found.public_key()
-        return found
+        credentials = cls(b"", seed[1])
+        credentials.public_key()
+        return credentials
 
     @classmethod
     def parse(cls, text: bytes) -> Credentials:
@@ -73,15 +73,15 @@ class Credentials:
         jwt, seed = _JWT.search(text), _SEED.search(text)
         if jwt is None:
             raise MalformedCredentials("no NATS USER JWT is in it; it is no credentials file")
-        found = cls(jwt[1], seed[1] if seed is not None else b"")
-        subject, is_bearer = found._claims()
+        credentials = cls(jwt[1], seed[1] if seed is not None else b"")
+        subject, is_bearer = credentials._claims()
         if seed is None and is_bearer:
-            return found
+            return credentials
         if seed is None:
             raise MalformedCredentials("no USER NKEY SEED is in it; it is no credentials file")
-        if subject != found.public_key():
+        if subject != credentials.public_key():
             raise MalformedCredentials("the seed is not that of the user whom the JWT names")
-        return found
+        return credentials
 
     def sign(self, nonce: str) -> bytes:
         """The nonce's signature, in base64; of a bearer JWT nothing."""
@@ -98,12 +98,12 @@ class Credentials:
         """The user whom the JWT names, and whether it is a bearer's."""
         claims = self.jwt.split(b".")[1]
         try:
-            told = json.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)))
+            claims_object = json.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)))
         except (binascii.Error, ValueError):
             raise MalformedCredentials("the JWT's claims cannot be read") from None
-        if not isinstance(told, dict):
+        if not isinstance(claims_object, dict):
             return "", False
-        subject, nats = told.get("sub"), told.get("nats")
+        subject, nats = claims_object.get("sub"), claims_object.get("nats")
         return (
             subject if isinstance(subject, str) else "",
             isinstance(nats, dict) and nats.get("bearer_token") is True,

@@ -46,7 +46,7 @@ PAGES_MAX: Final = 10_000
 """A thousand million names: above it the server's paging goes in circles."""
 INACTIVE_THRESHOLD_NS: Final = 30_000_000_000
 
-HEARD_NS_MAX: Final = 3_000_000_000
+REPLICA_ACTIVE_NS_MAX: Final = 3_000_000_000
 """A replica that was heard from so lately has elected nobody else: servers wait for 4 s at least before they do."""
 
 _UNAVAILABLE: Final = 10008
@@ -115,7 +115,7 @@ class JetStream:
         if not STREAM_PATTERN.fullmatch(name):
             raise BucketNotFound(f"no stream can be called {name!r}", stream=name)
         return _stream_of(
-            await self._ask(f"STREAM.INFO.{name}", {}, origin=f"stream {name}"), bucket="", rule=_EVERY_SUBJECT
+            await self._request(f"STREAM.INFO.{name}", {}, origin=f"stream {name}"), bucket="", rule=_EVERY_SUBJECT
         )
 
     async def source_stream(self, definition: SourceDefinition) -> Stream:
@@ -128,7 +128,7 @@ class JetStream:
             return await self.stream(definition.bucket)
         return await self.named_stream(definition.stream)
 
-    async def again(self, stream: Stream) -> Stream:
+    async def refresh(self, stream: Stream) -> Stream:
         """The stream of this name as it is now.
 
         Raises:
@@ -163,7 +163,7 @@ class JetStream:
         for page in range(PAGES_MAX):
             body: Json = {"subjects_filter": stream.filter_subject, "offset": offset}
             path = f"STREAM.INFO.{stream.name}"
-            answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+            answer = await self._request(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
             if time_ns(_text(answer, "created")) != stream.created_ns:
                 raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
             found = _object(answer, "state").get("subjects")
@@ -188,14 +188,14 @@ class JetStream:
             return None
         path = f"STREAM.INFO.{stream.name}"
         body: Json = {"subjects_filter": stream.filter_subject, "offset": _BEHIND_ALL}
-        answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+        answer = await self._request(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
         held = _number(_object(answer, "state"), "num_subjects")
         count = held - _number(answer, "total")
         first: list[str] = []
         offset = 0
         for _ in range(PAGES_MAX if count > 0 else 0):
             body = {"subjects_filter": ">", "offset": offset}
-            answer = await self._ask(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
+            answer = await self._request(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
             found = _object(answer, "state").get("subjects")
             listed = list(found) if isinstance(found, dict) else []
             first += sorted(name for name in listed if not name.encode().startswith(stream.prefix))
@@ -271,21 +271,23 @@ class JetStream:
         if "filter_subject" in config:
             path += f".{stream.filter_subject}"
         body: Json = {"stream_name": stream.name, "config": config, "action": "create"}
-        answer = await self._ask(path, body, origin=stream.origin)
+        answer = await self._request(path, body, origin=stream.origin)
         made = answer.get("config")
         batch_max = _number(made, "max_batch") if isinstance(made, dict) else 0
         return MadeConsumer(_number(answer, "num_pending"), max(batch_max, 0))
 
     async def delete_consumer(self, stream_name: str, name: str) -> bool:
         """Delete a consumer; False = it was not there."""
-        answer = await self._ask(f"CONSUMER.DELETE.{stream_name}.{name}", {}, absent=_CONSUMER_NOT_FOUND)
+        answer = await self._request(f"CONSUMER.DELETE.{stream_name}.{name}", {}, absent=_CONSUMER_NOT_FOUND)
         return bool(answer)
 
     async def consumer_names(self, stream_name: str) -> list[str]:
         """Names of all consumers of a stream."""
         names: list[str] = []
         for _ in range(PAGES_MAX):
-            answer = await self._ask(f"CONSUMER.NAMES.{stream_name}", {"offset": len(names)}, absent=_STREAM_NOT_FOUND)
+            answer = await self._request(
+                f"CONSUMER.NAMES.{stream_name}", {"offset": len(names)}, absent=_STREAM_NOT_FOUND
+            )
             listed = answer.get("consumers")
             names += [str(name) for name in listed] if isinstance(listed, list) else []
             if not listed or len(names) >= _number(answer, "total"):
@@ -308,12 +310,12 @@ class JetStream:
     async def _bucket_info(self, bucket: str, timeout_s: float = TIMEOUT_S) -> Json:
         if not BUCKET_PATTERN.fullmatch(bucket):
             raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
-        return await self._ask(
+        return await self._request(
             f"STREAM.INFO.{BUCKET_STREAM}{bucket}", {}, origin=f"bucket {bucket}", timeout_s=timeout_s
         )
 
     async def _message(self, stream: Stream, query: Json) -> StoredMessage | None:
-        answer = await self._ask(
+        answer = await self._request(
             f"STREAM.MSG.GET.{stream.name}", query, origin=stream.origin, absent=_MESSAGE_NOT_FOUND
         )
         if not answer:
@@ -331,19 +333,19 @@ class JetStream:
             headers=base64.b64decode(str(found.get("hdrs", ""))),
         )
 
-    async def _ask(
+    async def _request(
         self, path: str, body: Json, *, origin: str = "", absent: int = 0, timeout_s: float = TIMEOUT_S
     ) -> Json:
         """Ask; an empty answer where the server says `absent`."""
         try:
             client = self._connection.client
             with self._connection.publishing(f"{self.prefix}.{path}") as publishing:
-                answered = await request(client, publishing, json.dumps(body).encode(), timeout_s=timeout_s)
-            if answered is None:
+                reply = await request(client, publishing, json.dumps(body).encode(), timeout_s=timeout_s)
+            if reply is None:
                 raise publishing.error()
-            answer = json.loads(answered)
+            answer = json.loads(reply)
         except (NatsError, OSError, TimeoutError) as error:
-            self._connection.unanswered()
+            self._connection.note_no_answer()
             raise NatsUnreachable(f"NATS gave no answer to {path}: {str(error) or type(error).__name__}") from error
         except ValueError as error:
             raise NatsUnreachable(f"NATS answered {path} by something else than JSON") from error
@@ -352,9 +354,9 @@ class JetStream:
         refusal = answer.get("error")
         code = refusal.get("err_code", 0) if isinstance(refusal, dict) else 0
         if code == _UNAVAILABLE or not has_majority(answer):
-            self._connection.unanswered()
+            self._connection.note_no_answer()
         else:
-            self._connection.answered()
+            self._connection.note_answer()
         if isinstance(refusal, dict):
             if absent and code == absent:
                 return {}
@@ -384,13 +386,13 @@ def has_majority(answer: Json) -> bool:
         return False
     replicas = cluster.get("replicas")
     others = [replica for replica in replicas if isinstance(replica, dict)] if isinstance(replicas, list) else []
-    return 2 * (1 + sum(map(_is_heard, others))) > 1 + len(others)
+    return 2 * (1 + sum(map(_is_active, others))) > 1 + len(others)
 
 
-def _is_heard(replica: Json) -> bool:
+def _is_active(replica: Json) -> bool:
     active_ns = replica.get("active", 0)
-    lately = isinstance(active_ns, int) and 0 < active_ns <= HEARD_NS_MAX
-    return not replica.get("offline") and (replica.get("current") is True or lately)
+    is_recent = isinstance(active_ns, int) and 0 < active_ns <= REPLICA_ACTIVE_NS_MAX
+    return not replica.get("offline") and (replica.get("current") is True or is_recent)
 
 
 def peer_troubles(answer: Json) -> list[str]:
@@ -398,17 +400,17 @@ def peer_troubles(answer: Json) -> list[str]:
     be no majority, and what the others acknowledged is on fewer disks than its replicas say."""
     cluster = answer.get("cluster")
     replicas = cluster.get("replicas") if isinstance(cluster, dict) else None
-    told = []
+    troubles = []
     for replica in replicas if isinstance(replicas, list) else []:
         if not isinstance(replica, dict):
             continue
         lag = replica.get("lag")
         behind = lag if isinstance(lag, int) else 0
         if replica.get("offline") is True:
-            told.append(f"NATS server {replica.get('name')} is offline")
+            troubles.append(f"NATS server {replica.get('name')} is offline")
         elif replica.get("current") is not True or behind > PEER_LAG_MAX:
-            told.append(f"NATS server {replica.get('name')} lags behind the leader, by {behind} operations")
-    return told
+            troubles.append(f"NATS server {replica.get('name')} lags behind the leader, by {behind} operations")
+    return troubles
 
 
 def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:

@@ -45,13 +45,13 @@ class StraySubjects:
     subject_count: int
     first: tuple[str, ...]
 
-    def in_words(self, rule: KeyRule) -> str:
+    def reason(self, rule: KeyRule) -> str:
         """Why the bucket cannot be copied, where `rule` is that of its keys."""
-        shown = ", ".join(subject[:SUBJECT_CHARS_SHOWN] for subject in self.first)
+        subjects_text = ", ".join(subject[:SUBJECT_CHARS_SHOWN] for subject in self.first)
         more = ", …" if self.count > len(self.first) else ""
         prefix = rule.prefix.decode(errors="backslashreplace")
         return (
-            f"{self.count} of its {self.subject_count} subjects are none of its keys: {shown}{more}; "
+            f"{self.count} of its {self.subject_count} subjects are none of its keys: {subjects_text}{more}; "
             f"its keys are under {prefix}> ({rule.name})"
         )
 
@@ -68,8 +68,10 @@ def possible_rules(bucket: str, config: Mapping[str, object]) -> tuple[KeyRule, 
     sources = config.get("sources")
     transforms = [_transform(config.get("subject_transform"))]
     for upstream in [mirror, *(sources if isinstance(sources, list) else [])]:
-        found = upstream.get("subject_transforms") if isinstance(upstream, dict) else None
-        transforms += [_transform(one) for one in found] if isinstance(found, list) else []
+        upstream_transforms = upstream.get("subject_transforms") if isinstance(upstream, dict) else None
+        transforms += (
+            [_transform(entry) for entry in upstream_transforms] if isinstance(upstream_transforms, list) else []
+        )
     written = [
         KeyRule(start, "its subject_transform") for start in transforms if start and not start.startswith(own[0])
     ]
@@ -92,9 +94,9 @@ def rule_of(rules: tuple[KeyRule, ...], subject: bytes, *, is_mirror: bool) -> K
     return KeyRule(chain[0], f"a mirror of a mirror keeps the subjects of bucket {name}")
 
 
-def _transform(given: object) -> bytes:
+def _transform(transform: object) -> bytes:
     """What every subject that a transform writes begins with; b"" = it has no such start."""
-    dest = given.get("dest") if isinstance(given, dict) else None
+    dest = transform.get("dest") if isinstance(transform, dict) else None
     if not isinstance(dest, str):
         return b""
     tokens = dest.split(".")

@@ -58,30 +58,30 @@ class RawParser(Parser):
         self._needed = 0
         received = bytes(rest)
         rest.clear()
-        at = 0
-        while (end := received.find(_END, at)) >= 0:
+        offset = 0
+        while (end := received.find(_END, offset)) >= 0:
             stop = end + len(_END)
             receive, words = None, _NO_WORDS
-            if received.startswith(_MESSAGES, at):
-                words = received[at:end].split(b" ")
+            if received.startswith(_MESSAGES, offset):
+                words = received[offset:end].split(b" ")
                 try:
                     stop += int(words[-1]) + len(_END)
                     receive = self._receivers.get(int(words[2]))
                 except (ValueError, IndexError) as error:
                     raise ProtocolError from error
                 if stop > len(received):
-                    self._needed = stop - at
+                    self._needed = stop - offset
                     break
             if receive is not None:
                 _deliver(receive, words, received[end + len(_END) : stop - len(_END)])
             else:
-                await super().parse(received[at:stop])
+                await super().parse(received[offset:stop])
                 if rest is not self._rest:
                     return  # that was this connection's end
-            at = stop
-        if len(received) - at > LINE_BYTES_MAX and not self._needed:
+            offset = stop
+        if len(received) - offset > LINE_BYTES_MAX and not self._needed:
             raise ProtocolError
-        rest += received[at:]
+        rest += received[offset:]
 
 
 def _deliver(receive: Receive, words: list[bytes], payload: bytes) -> None:

@@ -27,7 +27,7 @@ async def request(
         NatsError, OSError, TimeoutError.
     """
 
-    async def ask() -> bytes | NatsError | OSError | TimeoutError:
+    async def send() -> bytes | NatsError | OSError | TimeoutError:
         try:
             with preserve_cancellation():
                 subject = publishing.subject
@@ -36,15 +36,15 @@ async def request(
             return error
 
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(ask())
+        asking = group.create_task(send())
         ended = group.create_task(publishing.ended.wait())
-        await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
-        answered = asked.done()
-        asked.cancel()
+        await asyncio.wait((asking, ended), return_when=asyncio.FIRST_COMPLETED)
+        answered = asking.done()
+        asking.cancel()
         ended.cancel()
-    if not answered or asked.cancelled():
+    if not answered or asking.cancelled():
         return None
-    answer = asked.result()
+    answer = asking.result()
     if isinstance(answer, bytes):
         return answer
     raise answer

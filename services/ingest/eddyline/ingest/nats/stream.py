@@ -82,17 +82,17 @@ class Stream:
         return not self.discard_new or self.max_age_ns > 0 or self.msg_ttl
 
     @property
-    def cautions(self) -> list[str]:
+    def loss_warnings(self) -> list[str]:
         """What of its settings lets revisions go before they are read, in words; for people."""
-        found = []
+        warnings = []
         if self.bucket and 0 < self.history < HISTORY_MAX:
-            kept = "1 revision" if self.history == 1 else f"{self.history} revisions"
-            found.append(f"it keeps {kept} of a key, {HISTORY_MAX} are the most")
+            history_text = "1 revision" if self.history == 1 else f"{self.history} revisions"
+            warnings.append(f"it keeps {history_text} of a key, {HISTORY_MAX} are the most")
         if self.limited and not self.discard_new:
-            found.append("its limits evict the oldest messages")
+            warnings.append("its limits evict the oldest messages")
         if self.max_age_ns and not self.expiry_markers:
-            found.append("messages expire without markers")
-        return found
+            warnings.append("messages expire without markers")
+        return warnings
 
     @property
     def settings(self) -> tuple[object, ...]:

@@ -52,17 +52,17 @@ class NatsTls:
             try:
                 self._context = self._read()
             except SettingsError as error:
-                self._keep(str(error))
+                self._log_kept(str(error))
             else:
                 self._files.taken()
                 self._trouble = ""
                 _LOG.info("nats certificates replaced", extra=fields(file=self._certificate or self._ca))
         return self._context
 
-    def _keep(self, why: str) -> None:
-        if why != self._trouble:
-            self._trouble = why
-            _LOG.warning("nats certificates kept", extra=fields(error=why))
+    def _log_kept(self, error: str) -> None:
+        if error != self._trouble:
+            self._trouble = error
+            _LOG.warning("nats certificates kept", extra=fields(error=error))
 
     def _read(self) -> ssl.SSLContext:
         try:

@@ -33,7 +33,7 @@ from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.gaps import source_gap, why_lost
 from eddyline.ingest.copy.position import Position
-from eddyline.ingest.resync.resync import ResyncResult, apply_changes, resync, vanished
+from eddyline.ingest.resync.resync import ResyncResult, apply_changes, resync, vanished_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.copy.batch import Chunk
-    from eddyline.ingest.copy.consumer import Misfits
+    from eddyline.ingest.copy.consumer import UnfitPolicy
     from eddyline.ingest.copy.dead_letters import DeadLetters
     from eddyline.ingest.copy.forward import Forward
     from eddyline.ingest.nats.connection import Connection
@@ -68,62 +68,66 @@ class AdoptionRequest(NamedTuple):
     is_other: bool
 
 
-async def adopt_stream(given: AdoptionRequest, position: Position) -> ResyncResult:
+async def adopt_stream(request: AdoptionRequest, position: Position) -> ResyncResult:
     """Bring the topic in step with the stream as it is now.
 
     Raises:
         SourceStopped: OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's calls raise. A part may be done then.
     """
-    if not given.is_other:
-        return await _accept_same(given, position)
-    stream = given.stream
-    at = Position(
+    if not request.is_other:
+        return await _adopt_same(request, position)
+    stream = request.stream
+    position_after = Position(
         stream.created_ns,
         max(stream.first_revision - 1, 0),
-        resync_serial=given.resync_serial,
+        resync_serial=request.resync_serial,
         time_ns=stream.server_ns,
     )
-    gone = await _vanished(given)
+    gone = await _vanished_keys(request)
     version = stream.last_revision.to_bytes(VERSION_BYTES, "big")
-    rows = [gap_record(gap) for gap in _unread(position, given.lost_to)]
+    rows = [gap_record(gap) for gap in _unread_gaps(position, request.lost_to)]
     rows += [Record(op=Op.DELETE, key=key, version=version) for key in gone]
-    if at.revision and stream.created_ns != position.created_ns:
-        reason = await why_lost(given.jetstream, stream)
-        rows.append(gap_record(source_gap(stream, 1, at.revision, reason)))
-    await apply_changes(given.forward, rows, position, end=at)
-    told = max(given.lost_to, position.revision)
-    lost = f", gap {position.revision + 1}-{told}" if told > position.revision else ""
-    return ResyncResult(at, f"accepted: {len(gone)} deletes, reading from {at.revision + 1} what differs{lost}")
-
-
-async def _accept_same(given: AdoptionRequest, position: Position) -> ResyncResult:
-    here, puts = position, 0
-    if given.stream.bucket:
-        here, puts = await _take_values(given, position, through=position.revision)
-    resynced = await resync(
-        jetstream=given.jetstream,
-        stream=given.stream,
-        link=given.link,
-        topic=given.definition.topic,
-        position=here,
-        forward=given.forward,
-        takes=Filter(given.definition),
+    if position_after.revision and stream.created_ns != position.created_ns:
+        reason = await why_lost(request.jetstream, stream)
+        rows.append(gap_record(source_gap(stream, 1, position_after.revision, reason)))
+    await apply_changes(request.forward, rows, position, end=position_after)
+    known_to = max(request.lost_to, position.revision)
+    lost = f", gap {position.revision + 1}-{known_to}" if known_to > position.revision else ""
+    return ResyncResult(
+        position_after, f"accepted: {len(gone)} deletes, reading from {position_after.revision + 1} what differs{lost}"
     )
-    at = replace(resynced.position or here, resync_serial=given.resync_serial)
-    if at.encode() != given.forward.stored:  # nobody asked for a resync, and the changes moved the position
-        await given.forward.apply(None, at)
-    return ResyncResult(at, f"accepted: {puts} puts" + (f"; {resynced.done}" if resynced.done else ""))
 
 
-async def _vanished(given: AdoptionRequest) -> list[bytes]:
+async def _adopt_same(request: AdoptionRequest, position: Position) -> ResyncResult:
+    current, puts = position, 0
+    if request.stream.bucket:
+        current, puts = await _write_changed_values(request, position, through=position.revision)
+    result = await resync(
+        jetstream=request.jetstream,
+        stream=request.stream,
+        link=request.link,
+        topic=request.definition.topic,
+        position=current,
+        forward=request.forward,
+        key_filter=Filter(request.definition),
+    )
+    position_after = replace(result.position or current, resync_serial=request.resync_serial)
+    if (
+        position_after.encode() != request.forward.stored
+    ):  # nobody asked for a resync, and the changes moved the position
+        await request.forward.apply(None, position_after)
+    return ResyncResult(position_after, f"accepted: {puts} puts" + (f"; {result.done}" if result.done else ""))
+
+
+async def _vanished_keys(request: AdoptionRequest) -> list[bytes]:
     """Keys that the fold has and the bucket has not."""
-    if not given.stream.bucket:
+    if not request.stream.bucket:
         return []
-    pages = given.link.range_entries(given.definition.topic)
-    return await vanished(given.jetstream, given.stream, pages, takes=Filter(given.definition))
+    pages = request.link.range_entries(request.definition.topic)
+    return await vanished_keys(request.jetstream, request.stream, pages, key_filter=Filter(request.definition))
 
 
-def _unread(position: Position, lost_to: int) -> list[Gap]:
+def _unread_gaps(position: Position, lost_to: int) -> list[Gap]:
     """What the old stream had behind the position: so much is known, and what came after it nobody knows."""
     identity = position.created_ns.to_bytes(8, "little", signed=True)
     unknown = Gap(
@@ -134,73 +138,73 @@ def _unread(position: Position, lost_to: int) -> list[Gap]:
     return [unknown._replace(source_first=position.revision + 1, source_last=lost_to), unknown]
 
 
-async def count_changed(given: AdoptionRequest, through: int) -> int:
+async def count_changed(request: AdoptionRequest, through: int) -> int:
     """How many keys whose newest message is of revision `through` or before say something else than the fold.
 
     Raises:
         BucketNotFound, NatsUnreachable, and what the store's reads raise.
     """
     count = 0
-    async with aclosing(_changed_rows(given, through, misfits="SET_ASIDE")) as found:
-        async for _, rows in found:
+    async with aclosing(_changed_rows(request, through, unfit_policy="SET_ASIDE")) as changed_chunks:
+        async for _, rows in changed_chunks:
             count += len(rows)
     return count
 
 
-async def _take_values(given: AdoptionRequest, here: Position, *, through: int) -> tuple[Position, int]:
+async def _write_changed_values(request: AdoptionRequest, current: Position, *, through: int) -> tuple[Position, int]:
     """Write every value up to revision `through` that the fold has not; the position then, which is at the same revision as
     before, and how many values those were."""
     puts = 0
-    misfits: Misfits = "SET_ASIDE" if given.definition.dead_letter_topic else "STOP"
-    async with aclosing(_changed_rows(given, through, misfits=misfits)) as found:
-        async for chunk, changed in found:
-            await given.dead_letters.keep(given.stream, chunk.misfits)
+    unfit_policy: UnfitPolicy = "SET_ASIDE" if request.definition.dead_letter_topic else "STOP"
+    async with aclosing(_changed_rows(request, through, unfit_policy=unfit_policy)) as changed_chunks:
+        async for chunk, changed in changed_chunks:
+            await request.dead_letters.store(request.stream, chunk.unfit)
             batch = chunk.batch()
             if batch is not None and changed:
-                here = here.after_changes()
+                current = current.after_changes()
                 picked = batch.select(np.array(changed, dtype=np.int64))
-                await apply_within_cap(given.forward, picked, here, moves=False)
+                await apply_within_cap(request.forward, picked, current, moves=False)
                 puts += len(changed)
-    return here, puts
+    return current, puts
 
 
 async def _changed_rows(
-    given: AdoptionRequest, through: int, *, misfits: Misfits
+    request: AdoptionRequest, through: int, *, unfit_policy: UnfitPolicy
 ) -> AsyncGenerator[tuple[Chunk, list[int]], None]:
     """The newest message of every key, chunk by chunk, with those rows up to revision `through` that say something else than
     the fold. Whoever breaks off closes it, which deletes the consumer."""
-    if given.stream.last_revision == 0:
+    if request.stream.last_revision == 0:
         return
     consumer = Consumer(
-        given.connection,
-        given.jetstream,
-        given.stream,
-        name=given.name,
+        request.connection,
+        request.jetstream,
+        request.stream,
+        name=request.name,
         start_revision=1,
         start_ns=0,
-        clock=given.clock,
-        metadata={"eddyline_source": given.definition.name},
+        clock=request.clock,
+        metadata={"eddyline_source": request.definition.name},
         on_lost=lambda _reason: None,
         policy="last_per_subject",
-        takes=Filter(given.definition),
-        misfits=misfits,
+        key_filter=Filter(request.definition),
+        unfit_policy=unfit_policy,
     )
     try:
         async with consumer:
             reached = 0
             while reached < through and not consumer.drained:
-                chunk = await consumer.take()
+                chunk = await consumer.next_chunk()
                 if chunk is None:
                     break
                 reached = chunk.last_revision
-                yield chunk, await _changed(given, chunk, through)
+                yield chunk, await _changed(request, chunk, through)
     except ConsumerLost as lost:
-        raise NatsUnreachable(f"{given.stream.origin} cannot be read: {lost}") from lost
+        raise NatsUnreachable(f"{request.stream.origin} cannot be read: {lost}") from lost
 
 
-async def _changed(given: AdoptionRequest, chunk: Chunk, through: int) -> list[int]:
+async def _changed(request: AdoptionRequest, chunk: Chunk, through: int) -> list[int]:
     """The rows of a chunk, up to revision `through`, that say something else than the fold."""
-    changed = await only_changes(given.link, given.definition.topic, chunk)
+    changed = await only_changes(request.link, request.definition.topic, chunk)
     return [row for row in changed if chunk.revisions[row] <= through]
 
 
@@ -220,15 +224,15 @@ async def only_changes(link: StoreLink, topic: str, chunk: Chunk, *, later_too: 
             live[key] = entry.data, encode_meta(entry.meta) if entry.meta else b""
     changed: list[int] = []
     for row, key in enumerate(chunk.keys):
-        said = (chunk.data[row], chunk.metas[row]) if chunk.ops[row] == Op.PUT else None
-        if live.get(key) == said and key not in stale:
+        value = (chunk.data[row], chunk.metas[row]) if chunk.ops[row] == Op.PUT else None
+        if live.get(key) == value and key not in stale:
             continue
         changed.append(row)
         stale.discard(key)
-        if said is None:
+        if value is None:
             del live[key]
         else:
-            live[key] = said
+            live[key] = value
     return changed
 
 

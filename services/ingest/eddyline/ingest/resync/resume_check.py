@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 class ResumeDecision:
     """What to do before the stream is read on.
 
-    `resync` = there may be something to bring in step. `accepts` = why the stream is taken as it is now, whatever the
+    `resync` = there may be something to bring in step. `adopt_reason` = why the stream is taken as it is now, whatever the
     position says; "" = the position holds. `is_other` = the position is not of this stream.
     """
 
     stream: Stream
     resync: bool = False
-    accepts: str = ""
+    adopt_reason: str = ""
     is_other: bool = False
 
 
@@ -59,7 +59,7 @@ async def check_resume(
         raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {stream.unfit}")
     strays = await jetstream.stray_subjects(stream)
     if strays is not None:
-        raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {strays.in_words(stream.rule)}")
+        raise SourceStopped("SOURCE_LOST", f"{stream.origin} cannot be copied: {strays.reason(stream.rule)}")
     if position is None:
         return ResumeDecision(stream, resync=stream.last_revision > 0)
     try:
@@ -70,12 +70,12 @@ async def check_resume(
     except SourceStopped as stopped:
         if resync_serial > position.resync_serial:
             is_other = stopped.state != "CURSOR_EXPIRED"
-            return ResumeDecision(stream, accepts=f"asked for while {stopped.state}", is_other=is_other)
+            return ResumeDecision(stream, adopt_reason=f"asked for while {stopped.state}", is_other=is_other)
         if stopped.state == "STREAM_RECREATED" and definition.on_recreated == "RESYNC":
-            return ResumeDecision(stream, accepts=stopped.reason, is_other=True)
+            return ResumeDecision(stream, adopt_reason=stopped.reason, is_other=True)
         raise stopped.until_resync(definition.name) from None
     if resync_serial > position.resync_serial:
-        return ResumeDecision(stream, accepts="asked for")
+        return ResumeDecision(stream, adopt_reason="asked for")
     # Also where the stream did not get further: a purge moves no revision.
     return ResumeDecision(stream, resync=True)
 
@@ -85,13 +85,13 @@ def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopp
     none."""
     if stop is None or position is None or stop.state != PERSISTENT_STOP:
         return None
-    told_at = decode_position(stop.position)
-    if told_at is None or _place(told_at) != _place(position):
+    stopped_at = decode_position(stop.position)
+    if stopped_at is None or _position_key(stopped_at) != _position_key(position):
         return None
     return SourceStopped(PERSISTENT_STOP, stop.reason)
 
 
-def _place(position: Position) -> tuple[int, int, int]:
+def _position_key(position: Position) -> tuple[int, int, int]:
     """What changes that no message brought leave as it is."""
     return position.created_ns, position.revision, position.resync_serial
 
@@ -120,8 +120,8 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
     if stream.created_ns != position.created_ns:
         raise SourceStopped(
             "STREAM_RECREATED",
-            f"{stream.origin} was deleted and made again: this one is of {_shown_time(stream.created_ns)}, "
-            f"the one that was copied of {_shown_time(position.created_ns)}",
+            f"{stream.origin} was deleted and made again: this one is of {_format_time(stream.created_ns)}, "
+            f"the one that was copied of {_format_time(position.created_ns)}",
         )
     if stream.last_revision < position.revision:
         raise SourceStopped(
@@ -137,8 +137,8 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
         raise SourceStopped(
             "CURSOR_AHEAD",
             f"{stream.origin} was rolled back and written again: message {revision} is of "
-            f"{_shown_time(message['time_ns'])}, and what was applied up to {position.revision} is not younger than "
-            f"{_shown_time(position.time_ns)}",
+            f"{_format_time(message['time_ns'])}, and what was applied up to {position.revision} is not younger than "
+            f"{_format_time(position.time_ns)}",
         )
     # A message that is gone, or whose subject the API cannot say, tells nothing by its sample.
     is_sampled = revision == position.revision and position.checked and nameable(subject)
@@ -150,6 +150,6 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
         )
 
 
-def _shown_time(time_ns: int) -> str:
+def _format_time(time_ns: int) -> str:
     """UTC, to the millisecond."""
     return datetime.fromtimestamp(time_ns // 1_000_000 / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -58,7 +58,7 @@ async def resync(
     position: Position | None,
     forward: Forward,
     resync_serial: int = 0,
-    takes: Filter | None = None,
+    key_filter: Filter | None = None,
 ) -> ResyncResult:
     """Bring fold and position in step with what the stream no longer has. A stream by itself has no fold.
 
@@ -66,64 +66,67 @@ async def resync(
         BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing or a part of it was done.
     """
     has_fold = position is not None and bool(stream.bucket)
-    gone = await vanished(jetstream, stream, link.range_entries(topic), takes=takes) if has_fold else []
-    at = revision_of(position)
-    lost = stream.first_revision > at + 1
-    resume = stream.first_revision - 1 if lost else at
+    gone = await vanished_keys(jetstream, stream, link.range_entries(topic), key_filter=key_filter) if has_fold else []
+    at_revision = revision_of(position)
+    lost = stream.first_revision > at_revision + 1
+    resume = stream.first_revision - 1 if lost else at_revision
     version = resume.to_bytes(VERSION_BYTES, "big")
     rows = [Record(op=Op.DELETE, key=key, version=version) for key in gone]
     if lost:
         reason = await why_lost(jetstream, stream, gone=bool(gone))
-        rows.insert(0, gap_record(source_gap(stream, at + 1, resume, reason)))
+        rows.insert(0, gap_record(source_gap(stream, at_revision + 1, resume, reason)))
     if rows:
-        here = position or Position(stream.created_ns, 0, resync_serial=resync_serial, time_ns=stream.server_ns)
-        end = here.passed(resume, stream.server_ns) if lost else None
-        position = await apply_changes(forward, rows, here, end=end)
+        current = position or Position(stream.created_ns, 0, resync_serial=resync_serial, time_ns=stream.server_ns)
+        end = current.advanced_to(resume, stream.server_ns) if lost else None
+        position = await apply_changes(forward, rows, current, end=end)
     done = [f"{len(gone)} deletes"] if gone else []
-    done += [f"gap {at + 1}-{resume}"] if lost else []
+    done += [f"gap {at_revision + 1}-{resume}"] if lost else []
     return ResyncResult(position, "resync: " + ", ".join(done) if done else "")
 
 
 async def apply_changes(
-    forward: Forward, rows: Sequence[Record], here: Position, *, end: Position | None = None
+    forward: Forward, rows: Sequence[Record], current: Position, *, end: Position | None = None
 ) -> Position:
-    """Apply records that no message brought, in batches of at most `CHANGES_RECORDS_MAX`; the position then. `here` is the
-    stored position, or the one to begin with; `end`, where it is given, is stored with the last batch.
+    """Apply records that no message brought, in batches of at most `CHANGES_RECORDS_MAX`, and return the position reached.
+
+    `current` is the stored position, or the one to begin with. `end`, where it is given, is stored with the last batch.
 
     Raises:
         What `Forward.apply` raises; a part of it may be done then.
     """
     for start in range(0, len(rows), CHANGES_RECORDS_MAX):
         is_last = start + CHANGES_RECORDS_MAX >= len(rows)
-        here = end if end is not None and is_last else here.after_changes()
-        await apply_within_cap(forward, Batch.from_rows(rows[start : start + CHANGES_RECORDS_MAX]), here, moves=False)
+        current = end if end is not None and is_last else current.after_changes()
+        await apply_within_cap(
+            forward, Batch.from_rows(rows[start : start + CHANGES_RECORDS_MAX]), current, moves=False
+        )
     forward.counts.synthetic_deletes += sum(row.op is Op.DELETE for row in rows)
-    return here
+    return current
 
 
-async def vanished(
-    jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage], *, takes: Filter | None = None
+async def vanished_keys(
+    jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage], *, key_filter: Filter | None = None
 ) -> list[bytes]:
-    """Keys of the fold, as `pages` tell it, without a message in the bucket, or that `takes` leaves out.
+    """Keys of the fold, as `pages` tell it, without a message in the bucket, or that `key_filter` leaves out.
 
     Raises:
         BucketNotFound, NatsUnreachable, and what reading the pages raises.
     """
     subjects = await jetstream.subjects(stream)
     candidates: list[bytes] = []
-    foreign: list[bytes] = []
+    filtered_out: list[bytes] = []
     async for page in pages:
         if page.batch is not None:
-            if takes is not None and not takes.takes_all:
-                foreign += [key for key in page.batch.keys() if key is not None and not takes.takes(key)]  # noqa: SIM118
+            if key_filter is not None and not key_filter.matches_all:
+                filtered_out += [key for key in page.batch.keys() if key is not None and not key_filter.matches(key)]  # noqa: SIM118
             candidates += [
                 key
                 for key in page.batch.keys()  # noqa: SIM118 - a batch is no mapping
                 if key is not None and stream.prefix + key not in subjects.names and nameable(key)
             ]
     if not subjects.paged:
-        return sorted({*candidates, *foreign})
-    confirmed = list(foreign)
+        return sorted({*candidates, *filtered_out})
+    confirmed = list(filtered_out)
     for start in range(0, len(candidates), CONFIRMS_AT_ONCE):
         confirmed += await _without_message(jetstream, stream, candidates[start : start + CONFIRMS_AT_ONCE])
     return sorted(set(confirmed))
@@ -132,7 +135,9 @@ async def vanished(
 async def _without_message(jetstream: JetStream, stream: Stream, keys: list[bytes]) -> list[bytes]:
     try:
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(jetstream.last_message(stream, (stream.prefix + key).decode())) for key in keys]
+            lookups = [
+                group.create_task(jetstream.last_message(stream, (stream.prefix + key).decode())) for key in keys
+            ]
     except* EddylineError as errors:
         raise errors.exceptions[0] from None
-    return [key for key, task in zip(keys, asked, strict=True) if task.result() is None]
+    return [key for key, task in zip(keys, lookups, strict=True) if task.result() is None]

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import EddylineError
 from eddyline.ingest.copy.forward import retried
-from eddyline.ingest.resync.resync import vanished
+from eddyline.ingest.resync.resync import vanished_keys
 
 if TYPE_CHECKING:
     import asyncio
@@ -50,7 +50,7 @@ ask NATS 100 times a second, of some 50 000 that it answers."""
 RETRY_S: Final = 2.0
 """A look that was not answered is repeated this soon: where our consumer is on a server that was cut off with it, its
 heartbeats go on, and only unanswered looks make the connection leave that server."""
-DOUBT_LOOKS: Final = 6
+DOUBT_AUDITS: Final = 6
 """A change that newer writes explain is compared all the same, each minute: a hundredth of the time where it takes 0.6 s,
 as 100 000 keys do."""
 SHARE: Final = 20
@@ -66,50 +66,50 @@ class AuditFinding(IntEnum):
     LOSS = 2
 
 
-def read_sign(before: Stream, now: Stream) -> AuditFinding:
+def compare_figures(previous: Stream, current: Stream) -> AuditFinding:
     """Compare two looks at one stream, the newer of which has everything up to its last revision applied."""
-    if now.subject_count < before.subject_count or now.message_count < before.message_count:
+    if current.subject_count < previous.subject_count or current.message_count < previous.message_count:
         return AuditFinding.LOSS
-    removed = before.message_count + (now.last_revision - before.last_revision) - now.message_count
+    removed = previous.message_count + (current.last_revision - previous.last_revision) - current.message_count
     if removed <= 0:
         return AuditFinding.STILL
-    if now.message_count == 0:
+    if current.message_count == 0:
         return AuditFinding.LOSS  # the newest message of a key is never superseded
-    oldest_ns = before.first_ns if before.message_count else before.server_ns
-    if 0 < before.max_age_ns <= now.server_ns - oldest_ns and not before.expiry_markers:
+    oldest_ns = previous.first_ns if previous.message_count else previous.server_ns
+    if 0 < previous.max_age_ns <= current.server_ns - oldest_ns and not previous.expiry_markers:
         return AuditFinding.LOSS
-    if not now.discard_new and now.limited and now.first_revision > before.first_revision:
+    if not current.discard_new and current.limited and current.first_revision > previous.first_revision:
         return AuditFinding.LOSS
     return AuditFinding.DOUBT
 
 
-class Pace:
+class ComparisonPace:
     """When comparisons of one kind may be made, and the gravest sign that waits for the next."""
 
-    def __init__(self, now_s: float, doubt_s: float, sign: AuditFinding = AuditFinding.STILL) -> None:
+    def __init__(self, now_s: float, doubt_s: float, finding: AuditFinding = AuditFinding.STILL) -> None:
         self._doubt_s = doubt_s
         self._loss_at_s = now_s
         self._doubt_at_s = now_s + doubt_s
-        self.sign = sign
+        self.finding = finding
 
     def is_due(self, now_s: float) -> bool:
         """Whether what waits may be compared now."""
-        if self.sign is AuditFinding.STILL:
+        if self.finding is AuditFinding.STILL:
             return False
-        return now_s >= (self._loss_at_s if self.sign is AuditFinding.LOSS else self._doubt_at_s)
+        return now_s >= (self._loss_at_s if self.finding is AuditFinding.LOSS else self._doubt_at_s)
 
     def compared(self, started_s: float, now_s: float) -> None:
         """A comparison was made."""
-        self.sign = AuditFinding.STILL
+        self.finding = AuditFinding.STILL
         self._loss_at_s = now_s + SHARE * (now_s - started_s)
         self._doubt_at_s = now_s + max(self._doubt_s, SHARE_DOUBT * (now_s - started_s))
 
 
-def _nothing(_: Stream) -> None:
+def _ignore(_: Stream) -> None:
     """Nobody hears of looks."""
 
 
-class Audit:
+class StreamAudit:
     """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs.
 
     `changed` compares values: given a look and the revision up to which all is applied, the number of keys whose newest
@@ -127,36 +127,36 @@ class Audit:
         resyncs: asyncio.Semaphore,
         clock: Clock,
         changed: Callable[[Stream, int], Awaitable[int]],
-        values: Pace,
+        values: ComparisonPace,
         resumed: bool = False,
-        look_s: float = AUDIT_INTERVAL_S,
-        on_look: Callable[[Stream], None] = _nothing,
+        audit_interval_s: float = AUDIT_INTERVAL_S,
+        on_audit: Callable[[Stream], None] = _ignore,
     ) -> None:
-        """`on_look` hears of each look."""
-        assert look_s > 0
-        self._on_look = on_look
+        """`on_audit` hears of each look."""
+        assert audit_interval_s > 0
+        self._on_audit = on_audit
         self._base = base
         self._jetstream = jetstream
         self._link = link
         self._topic = topic
         self._resyncs = resyncs
         self._clock = clock
-        self._look_s = look_s
+        self._audit_interval_s = audit_interval_s
         now_s = clock.monotonic_s()
-        self._look_at_s = now_s + look_s
+        self._next_audit_s = now_s + audit_interval_s
         self._changed = changed
-        self._keys = Pace(now_s, DOUBT_LOOKS * look_s)
+        self._keys = ComparisonPace(now_s, DOUBT_AUDITS * audit_interval_s)
         self._values = values
         if resumed:
-            values.sign = AuditFinding.LOSS
-        self._look: Stream | None = None
+            values.finding = AuditFinding.LOSS
+        self._observed: Stream | None = None
         self.values_differ = False
         """True = the reason to resync is a comparison of values."""
 
     @property
     def wait_s(self) -> float:
         """Time until `check` has something to do, where nothing is applied meanwhile."""
-        return max(self._look_at_s - self._clock.monotonic_s(), 0.0)
+        return max(self._next_audit_s - self._clock.monotonic_s(), 0.0)
 
     async def check(self, at_revision: int, *, drained: bool) -> str:
         """Look, judge and compare what is due, everything up to `at_revision` being applied; why to resync, "" = no need.
@@ -167,53 +167,53 @@ class Audit:
             BucketNotFound, and what the store's reads raise where a retry is of no use.
         """
         due = self.wait_s == 0
-        if self._look is None and not due:
+        if self._observed is None and not due:
             return ""
         try:
-            if self._look is None:
+            if self._observed is None:
                 self._postpone()
-                look = self._look = await self._jetstream.again(self._base)
-                self._on_look(look)
-                if look.created_ns != self._base.created_ns or look.last_revision < at_revision:
+                observed = self._observed = await self._jetstream.refresh(self._base)
+                self._on_audit(observed)
+                if observed.created_ns != self._base.created_ns or observed.last_revision < at_revision:
                     return "the stream is another one"
-                if look.settings != self._base.settings:
-                    return f"settings of {look.origin} were changed"
+                if observed.settings != self._base.settings:
+                    return f"settings of {observed.origin} were changed"
             elif due:
                 self._postpone()
-                if drained and at_revision < self._look.last_revision:
+                if drained and at_revision < self._observed.last_revision:
                     return "messages left the bucket before they were read"
-            if at_revision < self._look.last_revision:
+            if at_revision < self._observed.last_revision:
                 return ""
-            return await self._judge(self._look, at_revision)
+            return await self._compare(self._observed, at_revision)
         except EddylineError as error:
             if not retried(error):
                 raise
-            self._look_at_s = min(self._look_at_s, self._clock.monotonic_s() + RETRY_S)
+            self._next_audit_s = min(self._next_audit_s, self._clock.monotonic_s() + RETRY_S)
             return ""
 
-    async def _judge(self, look: Stream, at_revision: int) -> str:
-        self._look = None
-        sign = read_sign(self._base, look)
-        self._keys.sign = max(self._keys.sign, sign)
-        self._values.sign = max(self._values.sign, sign)
-        self._base = look
-        if not look.bucket:
+    async def _compare(self, observed: Stream, at_revision: int) -> str:
+        self._observed = None
+        finding = compare_figures(self._base, observed)
+        self._keys.finding = max(self._keys.finding, finding)
+        self._values.finding = max(self._values.finding, finding)
+        self._base = observed
+        if not observed.bucket:
             return ""  # no fold, so no keys
         started_s = self._clock.monotonic_s()
         if self._keys.is_due(started_s):
             async with self._resyncs:
-                gone = await vanished(self._jetstream, look, self._link.range_entries(self._topic))
+                gone = await vanished_keys(self._jetstream, observed, self._link.range_entries(self._topic))
             self._keys.compared(started_s, self._clock.monotonic_s())
             if gone:
                 return f"{len(gone)} keys left the bucket without a word"
         started_s = self._clock.monotonic_s()
-        if look.history == 1 or not self._values.is_due(started_s):
+        if observed.history == 1 or not self._values.is_due(started_s):
             return ""  # of history 1 a key has no older message
         async with self._resyncs:
-            changed = await self._changed(look, at_revision)
+            changed = await self._changed(observed, at_revision)
         self._values.compared(started_s, self._clock.monotonic_s())
         self.values_differ = changed > 0
         return f"{changed} keys show an older message, since their newest one was removed" if changed else ""
 
     def _postpone(self) -> None:
-        self._look_at_s = self._clock.monotonic_s() + self._look_s
+        self._next_audit_s = self._clock.monotonic_s() + self._audit_interval_s

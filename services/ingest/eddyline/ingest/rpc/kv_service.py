@@ -8,14 +8,14 @@ from eddyline.core.server.deadline import CallContext, wait_timeout_s
 from eddyline.core.telemetry.trace_context import parse_traceparent, traceparent_of
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.core.transport.metadata import WRITTEN_REVISION
-from eddyline.ingest.kv.writer import Target
+from eddyline.ingest.kv.writer import WriteTarget
 from eddyline.v1 import kv_pb2, kv_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.telemetry.tracing import Tracer
-    from eddyline.ingest.kv.writer import KvWriter, Written
+    from eddyline.ingest.kv.writer import KvWriter, WrittenEntry
 
     Request = (
         kv_pb2.PutEntryRequest
@@ -67,19 +67,19 @@ class KvServicer(kv_pb2_grpc.KvServiceServicer):
         )
         return kv_pb2.PurgeEntryResponse(written=_written_to_pb(written))
 
-    def _target(self, request: Request, context: KvCallContext) -> Target:
-        async def tell(revision: int) -> None:
+    def _target(self, request: Request, context: KvCallContext) -> WriteTarget:
+        async def send_revision(revision: int) -> None:
             await context.send_initial_metadata(((WRITTEN_REVISION, str(revision)),))
 
-        said = parse_traceparent(traceparent_of(context)) if self._is_tracing else None
-        return Target(
+        trace_context = parse_traceparent(traceparent_of(context)) if self._is_tracing else None
+        return WriteTarget(
             bucket=request.bucket,
             key=request.key,
-            patience_s=wait_timeout_s(context, CALL_S_MAX),
+            timeout_s=wait_timeout_s(context, CALL_S_MAX),
             wait=request.wait.wait_applied,
             source=request.wait.source,
-            on_written=tell,
-            traceparent=said.header() if said is not None else "",
+            on_written=send_revision,
+            traceparent=trace_context.header() if trace_context is not None else "",
         )
 
 
@@ -90,7 +90,7 @@ class KvCallContext(CallContext, Protocol):
         """Send metadata now; once a call."""
 
 
-def _written_to_pb(written: Written) -> kv_pb2.EntryWritten:
+def _written_to_pb(written: WrittenEntry) -> kv_pb2.EntryWritten:
     return kv_pb2.EntryWritten(
         revision=written.revision,
         stream_identity=written.stream_identity,

@@ -21,7 +21,7 @@ from eddyline.core.runtime.logging import fields
 from eddyline.ingest.copy.progress import warnings_of
 from eddyline.ingest.rpc.verification import differences_to_pb, step_to_pb
 from eddyline.ingest.sources.creation import check_definition, create_source, kind_of, update_source
-from eddyline.ingest.verify.verify import Order
+from eddyline.ingest.verify.verify import VerifyOptions
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
 if TYPE_CHECKING:
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     from eddyline.v1 import source_pb2
 
 
-SETTLED: Final = ("name", "topic", "bucket", "stream", "key_prefixes", "subjects")
+FIXED_FIELDS: Final = ("name", "topic", "bucket", "stream", "key_prefixes", "subjects")
 """Fields of a definition that no update changes. Others records would be in the topic, or should be, than it has."""
 
 
-def change_of(request: source_pb2.UpdateSourceRequest, known: SourceDefinition) -> SourceChange:
+def change_of(request: source_pb2.UpdateSourceRequest, existing: SourceDefinition) -> SourceChange:
     """What the request changes of a source.
 
     Raises:
         InvalidArgument: what is settled, or a dead-letter topic that is given and taken away. NotYet: a policy or a setting
             that this version does not know.
     """
-    asked = source_definition_from_pb(request.definition)
-    for field in SETTLED:
-        there, wanted = getattr(known, field), getattr(asked, field)
-        if wanted and wanted != there:
+    requested = source_definition_from_pb(request.definition)
+    for field in FIXED_FIELDS:
+        current, new = getattr(existing, field), getattr(requested, field)
+        if new and new != current:
             raise InvalidArgument(
-                f"{field} of source {known.name} was settled when it was made ({setting_text(there)}, not "
-                f"{setting_text(wanted)}): make another source, with a topic of its own, and delete this one",
+                f"{field} of source {existing.name} was settled when it was made ({setting_text(current)}, not "
+                f"{setting_text(new)}): make another source, with a topic of its own, and delete this one",
                 field=field,
             )
-    letters: str | None = asked.dead_letter_topic or None
+    letters: str | None = requested.dead_letter_topic or None
     if request.clear_dead_letter_topic:
         if letters:
             raise InvalidArgument(
@@ -73,7 +73,7 @@ def change_of(request: source_pb2.UpdateSourceRequest, known: SourceDefinition) 
 log = logging.getLogger(__name__)
 
 SERVICE: Final = "eddyline.v1.SourceService"
-LOOK_S: Final = 2.0
+NATS_ANSWER_S: Final = 2.0
 """For NATS to say, before CreateSource answers, what the bucket may lose."""
 SETTLE_MS_DEFAULT: Final = 5_000
 SETTLE_MS_MAX: Final = 60_000
@@ -83,16 +83,16 @@ DIFFERENCES_MAX: Final = 10_000
 _LIST: Final = "SourceService.ListSources"
 
 
-class Owner(Protocol):
+class SourceOwner(Protocol):
     """What the replica does about sources that it hears of here first."""
 
-    def look(self) -> None:
+    def list_now(self) -> None:
         """One was created."""
 
-    def obey(self, info: SourceInfo) -> None:
+    def apply_control(self, info: SourceInfo) -> None:
         """One was given orders, or was changed."""
 
-    def fresh(self, info: SourceInfo) -> SourceInfo:
+    def current(self, info: SourceInfo) -> SourceInfo:
         """One as its holder sees it now, where that is this replica."""
 
     def drop(self, name: str) -> None:
@@ -106,7 +106,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self,
         link: StoreLink,
         *,
-        owner: Owner,
+        owner: SourceOwner,
         comparer: Comparer,
         verifier: Verifier,
         new_name: Callable[[], str],
@@ -128,42 +128,42 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         check_definition(definition)
         config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
         check_config(config, kind_of(definition), definition.name)
-        is_new = await self._known(definition.name) is None
+        is_new = await self._definition(definition.name) is None
         info = await create_source(self._link, definition, config)
         if is_new:
             log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
-        self._owner.look()
-        source = self._seen(info)
+        self._owner.list_now()
+        source = self._to_pb(info)
         if not source.detail.warnings:  # nobody has looked yet
-            source.detail.warnings.extend(warnings_of(await self._cautions(definition)))
+            source.detail.warnings.extend(warnings_of(await self._loss_warnings(definition)))
         return source_pb2.CreateSourceResponse(source=source)
 
     async def UpdateSource(
         self, request: source_pb2.UpdateSourceRequest, context: object
     ) -> source_pb2.UpdateSourceResponse:
-        known = (await self._mine(request.source)).definition
-        info = await update_source(self._link, request.source, change_of(request, known))
-        changes = changes_text(known, info.definition)
+        existing = (await self._authorized(request.source)).definition
+        info = await update_source(self._link, request.source, change_of(request, existing))
+        changes = changes_text(existing, info.definition)
         log.info("source updated", extra=fields(source=request.source, changes=changes or "none"))
-        self._owner.obey(info)
-        return source_pb2.UpdateSourceResponse(source=self._seen(info))
+        self._owner.apply_control(info)
+        return source_pb2.UpdateSourceResponse(source=self._to_pb(info))
 
     async def GetSource(self, request: source_pb2.GetSourceRequest, context: object) -> source_pb2.GetSourceResponse:
-        return source_pb2.GetSourceResponse(source=self._seen(await self._mine(request.source)))
+        return source_pb2.GetSourceResponse(source=self._to_pb(await self._authorized(request.source)))
 
     async def ListSources(
         self, request: source_pb2.ListSourcesRequest, context: object
     ) -> source_pb2.ListSourcesResponse:
         limit = page_limit(request.page_size)
         after = name_after(request.page_token, call=_LIST).encode()
-        known = sorted(await self._link.list_sources(), key=lambda info: info.definition.name.encode())
-        found = [info for info in known if info.definition.name.encode() > after and _covers(info.definition)]
-        page = found[:limit]
-        missing = {} if after else self._file.missing({info.definition.name for info in known})
+        infos = sorted(await self._link.list_sources(), key=lambda info: info.definition.name.encode())
+        matching = [info for info in infos if info.definition.name.encode() > after and _covers(info.definition)]
+        page = matching[:limit]
+        missing = {} if after else self._file.missing({info.definition.name for info in infos})
         return source_pb2.ListSourcesResponse(
             warnings=[warning for name, warning in missing.items() if caller().covers(name)],
-            sources=[self._seen(info) for info in page],
-            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
+            sources=[self._to_pb(info) for info in page],
+            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(matching) > limit else "",
         )
 
     async def PauseSource(
@@ -182,27 +182,27 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         return source_pb2.ResyncSourceResponse(source=await self._control(request.source, resync=True))
 
     async def _control(self, name: str, *, paused: bool | None = None, resync: bool = False) -> source_pb2.Source:
-        await self._judged(name)
+        await self._authorize(name)
         info = await self._link.control_source(name, paused=paused, resync=resync)
-        self._owner.obey(info)
-        return self._seen(info)
+        self._owner.apply_control(info)
+        return self._to_pb(info)
 
-    async def _cautions(self, definition: SourceDefinition) -> Sequence[str]:
+    async def _loss_warnings(self, definition: SourceDefinition) -> Sequence[str]:
         """What the settings of a new source's bucket or stream may lose; nothing where NATS does not say at once."""
         try:
-            async with asyncio.timeout(LOOK_S):
-                return (await self._jetstream.source_stream(definition)).cautions
+            async with asyncio.timeout(NATS_ANSWER_S):
+                return (await self._jetstream.source_stream(definition)).loss_warnings
         except (EddylineError, TimeoutError):
             return ()
 
-    async def _known(self, name: str) -> SourceDefinition | None:
+    async def _definition(self, name: str) -> SourceDefinition | None:
         """The source of a name, for the log."""
         try:
             return (await self._link.get_source(name)).definition
         except SourceNotFound:
             return None
 
-    async def _mine(self, name: str) -> SourceInfo:
+    async def _authorized(self, name: str) -> SourceInfo:
         """A source that its caller's prefixes cover with all that it touches: its name alone tells little.
 
         Raises:
@@ -212,13 +212,13 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         caller().check(*info.definition.touched)
         return info
 
-    async def _judged(self, name: str) -> None:
+    async def _authorize(self, name: str) -> None:
         """The same, where only a caller with prefixes can be refused."""
         if caller().prefixes:
-            await self._mine(name)
+            await self._authorized(name)
 
-    def _seen(self, info: SourceInfo) -> source_pb2.Source:
-        source = source_to_pb(self._owner.fresh(info))
+    def _to_pb(self, info: SourceInfo) -> source_pb2.Source:
+        source = source_to_pb(self._owner.current(info))
         # Compared here too: a change by hand shows in its own answer.
         if self._file.names(info.definition.name):
             source.detail.file_drift = self._file.drift(info.definition)
@@ -227,11 +227,11 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     async def DeleteSource(
         self, request: source_pb2.DeleteSourceRequest, context: object
     ) -> source_pb2.DeleteSourceResponse:
-        await self._judged(request.source)
-        known = await self._known(request.source)
+        await self._authorize(request.source)
+        existing = await self._definition(request.source)
         await self._link.delete_source(request.source)
-        if known is not None:
-            log.info("source deleted", extra=fields(source=request.source, settings=definition_text(known)))
+        if existing is not None:
+            log.info("source deleted", extra=fields(source=request.source, settings=definition_text(existing)))
         self._owner.drop(request.source)
         return source_pb2.DeleteSourceResponse(warnings=self._file.remakes(request.source))
 
@@ -239,7 +239,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self, request: source_pb2.CompareSourceRequest, context: object
     ) -> source_pb2.CompareSourceResponse:
         settle_s, limit = _settle_s(request.settle_ms), _limit(request.limit)
-        info = await self._mine(request.source)
+        info = await self._authorized(request.source)
         comparison = await self._comparer.compare(
             info.definition, name=self._new_name(), settle_s=settle_s, limit=limit
         )
@@ -255,8 +255,8 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
     async def VerifySource(
         self, request: source_pb2.VerifySourceRequest, context: object
     ) -> AsyncGenerator[source_pb2.VerifySourceResponse, None]:
-        order = Order(self._new_name(), _settle_s(request.settle_ms), _limit(request.limit), request.repair)
-        info = await self._mine(request.source)
+        order = VerifyOptions(self._new_name(), _settle_s(request.settle_ms), _limit(request.limit), request.repair)
+        info = await self._authorized(request.source)
         async with aclosing(self._verifier.steps(info.definition, order)) as steps:
             async for step in steps:
                 yield step_to_pb(step)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eddyline.ingest.verify.compare import Difference
-    from eddyline.ingest.verify.verify import Verdict
+    from eddyline.ingest.verify.verify import VerifyResult
 
 
-def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceResponse:
+def step_to_pb(step: VerifyProgress | VerifyResult) -> source_pb2.VerifySourceResponse:
     """How far a verification is, or what it found."""
     if isinstance(step, VerifyProgress):
         return source_pb2.VerifySourceResponse(
@@ -28,38 +28,38 @@ def step_to_pb(step: VerifyProgress | Verdict) -> source_pb2.VerifySourceRespons
                 suspect_count=step.suspect_count,
             )
         )
-    found = step.found
+    comparison = step.comparison
     return source_pb2.VerifySourceResponse(
         verdict=source_pb2.SourceVerdict(
-            bucket_count=found.bucket_count,
-            fold_count=found.fold_count,
-            difference_count=found.difference_count,
-            differences=differences_to_pb(found.differences),
+            bucket_count=comparison.bucket_count,
+            fold_count=comparison.fold_count,
+            difference_count=comparison.difference_count,
+            differences=differences_to_pb(comparison.differences),
             prefixes=[
                 source_pb2.PrefixDrift(
-                    prefix=one.prefix,
-                    bucket_count=one.bucket_count,
-                    fold_count=one.fold_count,
-                    difference_count=one.difference_count,
+                    prefix=drift.prefix,
+                    bucket_count=drift.bucket_count,
+                    fold_count=drift.fold_count,
+                    difference_count=drift.difference_count,
                 )
-                for one in found.prefixes
+                for drift in comparison.prefixes
             ],
-            position_revision=found.position_revision,
-            unsettled_count=found.unsettled_count,
-            unexamined_count=found.unexamined_count,
-            unconfirmed_count=found.unconfirmed_count,
+            position_revision=comparison.position_revision,
+            unsettled_count=comparison.unsettled_count,
+            unexamined_count=comparison.unexamined_count,
+            unconfirmed_count=comparison.unconfirmed_count,
             repaired=step.repaired,
             repair_trouble=step.trouble,
             left_count=step.left_count,
             left=differences_to_pb(step.left.differences) if step.left is not None else [],
             source_status=status_to_pb(step.report.state),
             source_reason=step.report.reason,
-            dead_letter_count=(step.left or found).dead_letter_count,
+            dead_letter_count=(step.left or comparison).dead_letter_count,
             left_bucket_count=step.left.bucket_count if step.left is not None else 0,
             left_fold_count=step.left.fold_count if step.left is not None else 0,
-            missing_count=found.missing_count,
-            surplus_count=found.surplus_count,
-            value_count=found.value_count,
+            missing_count=comparison.missing_count,
+            surplus_count=comparison.surplus_count,
+            value_count=comparison.value_count,
         )
     )
 

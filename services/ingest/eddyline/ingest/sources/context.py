@@ -32,6 +32,6 @@ class SourceContext:
     cluster_id: str
     resyncs: asyncio.Semaphore
     heartbeat_s: float
-    look_s: float = AUDIT_INTERVAL_S
+    audit_interval_s: float = AUDIT_INTERVAL_S
     apply_s: Histogram = field(default_factory=Histogram)
     tracer: Tracer = NOOP_TRACER

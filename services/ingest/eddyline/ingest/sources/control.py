@@ -24,47 +24,47 @@ log = logging.getLogger(__name__)
 class SourceControl:
     """The newest orders of one source. `on_change` is called when others come."""
 
-    def __init__(self, orders: ControlState, definition: SourceDefinition) -> None:
-        self._orders = orders
+    def __init__(self, state: ControlState, definition: SourceDefinition) -> None:
+        self._state = state
         self.definition = definition
         """The source's definition as it is now."""
         self.changed = asyncio.Event()
         """Set when others have come; cleared by whoever acts on it."""
-        self.why = ""
+        self.reason = ""
         """What the last ones were, in words."""
         self.on_change: Callable[[], None] = _nobody
 
     @property
     def paused(self) -> bool:
         """True = nothing is to be copied."""
-        return self._orders.paused
+        return self._state.paused
 
     @property
     def resync_serial(self) -> int:
         """Resyncs asked for so far."""
-        return self._orders.resync_serial
+        return self._state.resync_serial
 
-    def take(self, orders: ControlState, changeable: SourceChange = NO_CHANGE) -> None:
+    def update(self, state: ControlState, changeable: SourceChange = NO_CHANGE) -> None:
         """Take what was told."""
         definition = changed_source(self.definition, changeable)
-        if (orders, definition) != (self._orders, self.definition):
-            self.why = _words(self._orders, orders, changes_text(self.definition, definition))
-            self._orders, self.definition = orders, definition
-            log.info("source ordered", extra=fields(source=definition.name, orders=self.why))
+        if (state, definition) != (self._state, self.definition):
+            self.reason = _describe_change(self._state, state, changes_text(self.definition, definition))
+            self._state, self.definition = state, definition
+            log.info("source ordered", extra=fields(source=definition.name, orders=self.reason))
             self.changed.set()
             self.on_change()
 
 
-def _words(before: ControlState, after: ControlState, changes: str) -> str:
+def _describe_change(previous: ControlState, current: ControlState, changes: str) -> str:
     """What was asked for."""
-    told = []
-    if after.resync_serial > before.resync_serial:
-        told.append("resync asked for")
-    if after.paused != before.paused:
-        told.append("paused" if after.paused else "resumed")
+    changes_made = []
+    if current.resync_serial > previous.resync_serial:
+        changes_made.append("resync asked for")
+    if current.paused != previous.paused:
+        changes_made.append("paused" if current.paused else "resumed")
     if changes:
-        told.append(f"settings changed: {changes}")
-    return ", ".join(told)
+        changes_made.append(f"settings changed: {changes}")
+    return ", ".join(changes_made)
 
 
 def _nobody() -> None:

@@ -48,11 +48,11 @@ def check_definition(definition: SourceDefinition) -> None:
         InvalidName, InvalidArgument.
     """
     if definition.stream and not STREAM_PATTERN.fullmatch(definition.stream):
-        shown = definition.stream[:300]
-        raise InvalidArgument(f"no stream can be called {shown!r}", field="stream", stream=shown)
+        text = definition.stream[:300]
+        raise InvalidArgument(f"no stream can be called {text!r}", field="stream", stream=text)
     if not definition.stream and not BUCKET_PATTERN.fullmatch(definition.bucket):
-        shown = definition.bucket if len(definition.bucket) <= 300 else definition.bucket[:300] + "…"
-        raise InvalidArgument(f"no bucket can be called {shown!r}", field="bucket", bucket=shown)
+        text = definition.bucket if len(definition.bucket) <= 300 else definition.bucket[:300] + "…"
+        raise InvalidArgument(f"no bucket can be called {text!r}", field="bucket", bucket=text)
     source.check_definition(definition)
     check_filters(definition)
 
@@ -74,34 +74,34 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
 
 
 async def _create_source(link: StoreLink, definition: SourceDefinition, config: TopicConfig) -> SourceInfo:
-    made: list[TopicInfo] = []
+    created: list[TopicInfo] = []
     try:
         try:
             await link.get_source(definition.name)
         except SourceNotFound:
             await _check_topics(link, definition)
-            await ensure_topic(link, definition.topic, kind_of(definition), config, made)
+            await ensure_topic(link, definition.topic, kind_of(definition), config, created)
             if definition.dead_letter_topic:
-                await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG, made)
+                await ensure_topic(link, definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG, created)
         info, _ = await link.put_source(definition)
     except EddylineError as error:
         if error.code not in _UNDECIDED:
-            await _take_back(link, made)
+            await _delete_created(link, created)
         raise
     return info
 
 
-async def _take_back(link: StoreLink, made: Sequence[TopicInfo]) -> None:
+async def _delete_created(link: StoreLink, created: Sequence[TopicInfo]) -> None:
     """Delete topics that were made for a source that is refused, but for those that somebody uses by now.
 
     Of dead letters nobody but their sources tell; one that takes a topic up in this very moment makes it anew at its first.
     """
-    named: set[str] = set()
-    if made:
+    in_use: set[str] = set()
+    if created:
         with suppress(EddylineError), on_own_behalf():
-            named = {other.definition.dead_letter_topic for other in await link.list_sources()}
-    for topic in made:
-        if topic.name in named:
+            in_use = {other.definition.dead_letter_topic for other in await link.list_sources()}
+    for topic in created:
+        if topic.name in in_use:
             continue
         # Where somebody uses it by now, or the store cannot write, the caller hears why the source was refused. Who may make
         # topics need not be one who may delete them.

@@ -43,7 +43,7 @@ REPORT_INTERVAL_S_MIN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSource:
     """A source that this replica copies."""
 
     lease: Lease
@@ -59,7 +59,7 @@ class Ownership:
 
     def __init__(
         self,
-        surroundings: SourceContext,
+        context: SourceContext,
         *,
         holder: str,
         lease_ms: int,
@@ -69,14 +69,14 @@ class Ownership:
         file: SourcesFile,
     ) -> None:
         self._file = file
-        self._context = surroundings
+        self._context = context
         self._holder = holder
         self._lease_ms = lease_ms
         self._readiness = readiness
         self._set_source = set_source
         self._forget_source = forget_source
-        self._wakes = [asyncio.Event() for _ in shards_of(surroundings.link)]
-        self.held: dict[str, Held] = {}
+        self._wakes = [asyncio.Event() for _ in shards_of(context.link)]
+        self.held: dict[str, HeldSource] = {}
 
     @property
     def link(self) -> StoreLink:
@@ -88,18 +88,18 @@ class Ownership:
         """Whose turn it is to compare key sets."""
         return self._context.resyncs
 
-    def look(self) -> None:
+    def list_now(self) -> None:
         """List the sources now: one was created or deleted."""
         for wake in self._wakes:
             wake.set()
 
-    def obey(self, info: SourceInfo) -> None:
+    def apply_control(self, info: SourceInfo) -> None:
         """Orders were given here, or the source was changed: it need not wait for its next renewal."""
         held = self.held.get(info.definition.name)
         if held is not None and held.lease.fence == info.fence:
-            held.control.take(info.control, info.definition.changeable)
+            held.control.update(info.control, info.definition.changeable)
 
-    def fresh(self, info: SourceInfo) -> SourceInfo:
+    def current(self, info: SourceInfo) -> SourceInfo:
         """A source as its holder sees it now, where that is us: newer than what it reported.
 
         Report and position are of this moment. `info` may be older: its position beside a later report would be that of a
@@ -108,13 +108,13 @@ class Ownership:
         held = self.held.get(info.definition.name)
         if held is None or held.lease.fence != info.fence:
             return info
-        return replace(info, position=held.run.stored, report=held.progress.look(), reported_ms=0)
+        return replace(info, position=held.run.stored, report=held.progress.current_report(), reported_ms=0)
 
-    def verified(self, name: str, drift_count: int) -> None:
+    def record_verification(self, name: str, drift_count: int) -> None:
         """A source was verified, perhaps one of ours."""
         held = self.held.get(name)
         if held is not None:
-            held.progress.verified(drift_count)
+            held.progress.record_verification(drift_count)
 
     def drop(self, name: str) -> None:
         """Stop copying a source that was deleted."""
@@ -126,9 +126,9 @@ class Ownership:
         """Take sources and copy them until cancelled; on the way out every lease is given back."""
         async with asyncio.TaskGroup() as group:
             for shard in range(len(self._wakes)):
-                group.create_task(self._look_on(shard, group), name=f"sources of shard {shard}")
+                group.create_task(self._list_forever(shard, group), name=f"sources of shard {shard}")
 
-    async def _look_on(self, shard: int, group: asyncio.TaskGroup) -> None:
+    async def _list_forever(self, shard: int, group: asyncio.TaskGroup) -> None:
         """List one shard's sources and take those that are free, for ever."""
         backoff, wake = Backoff(self._context.rng), self._wakes[shard]
         while True:
@@ -157,14 +157,14 @@ class Ownership:
         note = self._file.note(name)
         if note:
             log.warning("source is not in the sources file", extra=fields(source=name, reason=note))
-        orders = SourceControl(lease.source.control, lease.source.definition)
+        control = SourceControl(lease.source.control, lease.source.definition)
         progress = Progress(self._context.clock, name)
-        run = SourceRun(lease, self._context, progress, orders)
-        held = Held(lease, progress, orders, asyncio.Event(), run, shard)
+        run = SourceRun(lease, self._context, progress, control)
+        held = HeldSource(lease, progress, control, asyncio.Event(), run, shard)
         self.held[name] = held
         group.create_task(self._hold(name, held), name=f"source {name}")
 
-    async def _hold(self, name: str, held: Held) -> None:
+    async def _hold(self, name: str, held: HeldSource) -> None:
         """Copy under a lease until either the source or the lease ends."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -178,24 +178,24 @@ class Ownership:
         finally:
             await self._release(name, held)
 
-    async def _copy(self, name: str, held: Held) -> None:
+    async def _copy(self, name: str, held: HeldSource) -> None:
         try:
             await held.run.run()
         except (StaleFence, SourceNotFound, TopicNotFound) as error:
             log.info("source lost", extra=fields(source=name, fence=held.lease.fence, reason=error.reason))
 
-    async def _renew(self, name: str, held: Held) -> None:
+    async def _renew(self, name: str, held: HeldSource) -> None:
         backoff = Backoff(self._context.rng)
         progress = held.progress
         while True:
             progress.changed.clear()
             wait_s = self._lease_ms / 3000
-            progress.in_file(self._file.drift(held.control.definition), self._file.note(name))
+            progress.set_file_drift(self._file.drift(held.control.definition), self._file.note(name))
             await self._set_source(name, progress.state in COPYING)
             try:
                 renewal = await self._context.link.renew_lease(name, fence=held.lease.fence, report=progress.report())
-                held.control.take(renewal.control, renewal.changeable)
-                progress.reported()
+                held.control.update(renewal.control, renewal.changeable)
+                progress.record_report()
                 self._readiness.store_answered(held.shard)
                 backoff.reset()
             except (StaleFence, SourceNotFound) as error:
@@ -207,7 +207,7 @@ class Ownership:
             if await wait_event(self._context.clock, progress.changed, wait_s):
                 await sleep(self._context.clock, REPORT_INTERVAL_S_MIN)
 
-    async def _release(self, name: str, held: Held) -> None:
+    async def _release(self, name: str, held: HeldSource) -> None:
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await self._context.link.release_lease(name, fence=held.lease.fence)

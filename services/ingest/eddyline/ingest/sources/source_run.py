@@ -41,7 +41,7 @@ from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.dead_letters import DeadLetters
 from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.forward import Forward, retried
-from eddyline.ingest.copy.gaps import find_holes, tail_gap, with_misfits
+from eddyline.ingest.copy.gaps import find_gaps, tail_gap, with_unfit_gaps
 from eddyline.ingest.copy.position import Position, decode_position, revision_of, time_of
 from eddyline.ingest.copy.stopped import SourceStopped, expired
 from eddyline.ingest.nats.consumer_names import consumer_name, delete_stale_consumers, name_prefix
@@ -49,7 +49,7 @@ from eddyline.ingest.resync.adopt import AdoptionRequest, adopt_stream, count_ch
 from eddyline.ingest.resync.bootstrap import bootstrap
 from eddyline.ingest.resync.resume_check import ResumeDecision, check_resume
 from eddyline.ingest.resync.resync import resync
-from eddyline.ingest.resync.stream_audit import Audit, Pace
+from eddyline.ingest.resync.stream_audit import ComparisonPace, StreamAudit
 from eddyline.ingest.sources.standstill import Standstill
 from eddyline.ingest.sources.stream_warnings import StreamWarnings
 
@@ -67,68 +67,68 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S_MAX: Final = 5.0
+RETRY_S_MAX: Final = 5.0
 """How long at most until a missing bucket is looked for again."""
-OVERSIZE_LOOK_S: Final = 30.0
+OVERSIZE_CHECK_S: Final = 30.0
 """How long until it is seen that somebody removed a message that does not fit."""
 GOOD_ATTEMPT_S: Final = 10.0
 """An attempt that was LIVE this long owes its end to something new: the backoff starts over."""
 SWEEP_S_MAX: Final = 2.0
 """For consumers left behind: one whose NATS server is dead is not deleted before its group has another leader."""
 RAISE_CAP: Final = "raise its cap (`eddyline topic update`)"
-ORDERED: Final = "other orders came"
+CONTROL_CHANGED: Final = "other orders came"
 """Why a consumer is left where a source is paused or is to resync."""
 
 
 class SourceRun:
     """One leased source. `run` is its task: it ends when the source is no longer ours, or by cancellation."""
 
-    def __init__(self, lease: Lease, surroundings: SourceContext, progress: Progress, orders: SourceControl) -> None:
+    def __init__(self, lease: Lease, context: SourceContext, progress: Progress, control: SourceControl) -> None:
         definition = lease.source.definition
         self._definition = definition
         self._fence = lease.fence
-        self._context = surroundings
+        self._context = context
         self.progress = progress
-        self._orders = orders
+        self._control = control
         self._filter = Filter(definition)
-        self._cautions = StreamWarnings(definition.name, progress)
+        self._warnings = StreamWarnings(definition.name, progress)
         self._consumer: Consumer | None = None
         self._prefix = ""
-        self._backoff = Backoff(surroundings.rng, cap_s=LOOK_AGAIN_S_MAX)
+        self._backoff = Backoff(context.rng, cap_s=RETRY_S_MAX)
         self._attempt_number = 0
         self._compare_due, self._values_due = False, ""
         """Whether key sets are compared before it is read on, and why values too, "" = they need not be."""
-        self._values_pace = Pace(surroundings.clock.monotonic_s(), surroundings.look_s)
+        self._values_pace = ComparisonPace(context.clock.monotonic_s(), context.audit_interval_s)
         self._compared_to, self._was_rolled_back = 0, False
         """Up to this revision of the stream only what differs from the fold is written."""
         self._stream_name = f"KV_{definition.bucket}" if definition.bucket else definition.stream
         self._lost_to = lease.source.report.last_revision
         """The last revision that the stream is known to have had, where it is another one now."""
         self._forward = Forward(
-            surroundings.link,
+            context.link,
             source=definition.name,
             fence=lease.fence,
             stored=lease.source.position,
-            clock=surroundings.clock,
-            rng=surroundings.rng,
-            on_trouble=progress.explain,
+            clock=context.clock,
+            rng=context.rng,
+            on_trouble=progress.set_reason,
             counts=progress.counts,
-            apply_s=surroundings.apply_s,
+            apply_s=context.apply_s,
         )
         self._standstill = Standstill(
             lease.source.stop,
-            jetstream=surroundings.jetstream,
+            jetstream=context.jetstream,
             forward=self._forward,
             progress=progress,
-            orders=orders,
-            cautions=self._cautions,
+            control=control,
+            warnings=self._warnings,
         )
         self._dead_letters = DeadLetters(
-            surroundings.link,
+            context.link,
             definition,
-            clock=surroundings.clock,
-            rng=surroundings.rng,
-            on_trouble=progress.explain,
+            clock=context.clock,
+            rng=context.rng,
+            on_trouble=progress.set_reason,
             counts=progress.counts,
         )
 
@@ -143,33 +143,33 @@ class SourceRun:
         Raises:
             StaleFence, SourceNotFound, TopicNotFound: it is another replica's, or gone.
         """
-        self._orders.on_change = self._on_control_change
+        self._control.on_change = self._on_control_change
         try:
             while True:
-                if self._orders.paused:
+                if self._control.paused:
                     await self._pause()
-                self._orders.changed.clear()
-                self._definition = self._dead_letters.definition = self._orders.definition
+                self._control.changed.clear()
+                self._definition = self._dead_letters.definition = self._control.definition
                 wait_s = await self._attempt()
-                await wait_event(self._context.clock, self._orders.changed, wait_s)
+                await wait_event(self._context.clock, self._control.changed, wait_s)
         finally:
             await self._leave()
 
     def _on_control_change(self) -> None:
         """Other orders came: what was received is applied, then the attempt ends. A letter that found no place goes to the
         new one."""
-        if not self._orders.paused and self.progress.state in ("PAUSED", "LIVE"):
-            self.progress.enter("CATCHING_UP", detail=self._orders.why)
-        if self._orders.definition.dead_letter_topic:
-            self._dead_letters.definition = self._orders.definition
+        if not self._control.paused and self.progress.state in ("PAUSED", "LIVE"):
+            self.progress.set_state("CATCHING_UP", detail=self._control.reason)
+        if self._control.definition.dead_letter_topic:
+            self._dead_letters.definition = self._control.definition
         if self._consumer is not None:
-            self._consumer.break_off(ORDERED)
+            self._consumer.break_off(CONTROL_CHANGED)
 
     async def _pause(self) -> None:
-        self.progress.enter("PAUSED")
-        while self._orders.paused:
-            self._orders.changed.clear()
-            await self._wait_looking()
+        self.progress.set_state("PAUSED")
+        while self._control.paused:
+            self._control.changed.clear()
+            await self._wait_polling()
 
     async def _attempt(self) -> float:
         """One attempt; the time to wait before the next."""
@@ -183,16 +183,16 @@ class SourceRun:
             self._forward.stored = error.position
             self._recover("the stored position is another one")
         except BucketNotFound as error:
-            self.progress.enter("SOURCE_LOST", error.message)
+            self.progress.set_state("SOURCE_LOST", error.message)
         except SourceStopped as stopped:
             return await self._stopped(stopped)
         except RecordTooLarge as error:
-            way_out = f"; {RAISE_CAP}" if exceeds_cap(error) else ""
-            return await self._stopped(SourceStopped("OVERSIZE", error.message + way_out))
+            hint = f"; {RAISE_CAP}" if exceeds_cap(error) else ""
+            return await self._stopped(SourceStopped("OVERSIZE", error.message + hint))
         except TopicFull as error:
             self._recover(f"{error.message}; {RAISE_CAP}, let it discard old, or delete records")
         except ConsumerLost as lost:
-            if self._compare_due or self._orders.changed.is_set():
+            if self._compare_due or self._control.changed.is_set():
                 return 0.0
             self._recover(str(lost))
         except EddylineError as error:
@@ -207,64 +207,64 @@ class SourceRun:
         return self._backoff.next_delay_s()
 
     async def _copy(self) -> None:
-        around = self._context
+        context = self._context
         self._standstill.check()
-        if not around.connection.connected:
-            trouble = around.connection.trouble
+        if not context.connection.connected:
+            trouble = context.connection.trouble
             reason = f"not connected to NATS: {trouble}" if trouble else "not connected to NATS"
             if self._attempt_number == 1:
-                self.progress.explain(reason)
+                self.progress.set_reason(reason)
             else:
                 self._recover(reason)
-            await self._connected_or_ordered()
-            self.progress.explain("")
+            await self._wait_connected()
+            self.progress.set_reason("")
         position = decode_position(self._forward.stored)
         is_first = position is None
-        begun = await self._bootstrap() if is_first and self._attempt_number == 1 else ""
+        bootstrap_text = await self._bootstrap() if is_first and self._attempt_number == 1 else ""
         position = await self._own_position()
         self.progress.position_revision = revision_of(position)
-        resync_serial = self._orders.resync_serial
-        verdict = await check_resume(
-            around.jetstream, self._definition, position, resync_serial=resync_serial, stop=self._standstill.stop
+        resync_serial = self._control.resync_serial
+        decision = await check_resume(
+            context.jetstream, self._definition, position, resync_serial=resync_serial, stop=self._standstill.stop
         )
-        stream = verdict.stream
-        self._cautions.tell(stream)
-        if not verdict.is_other:
+        stream = decision.stream
+        self._warnings.warn_once(stream)
+        if not decision.is_other:
             self.progress.set_head(stream.last_revision)
         if not self._prefix:
-            topic = await around.link.get_topic(self._definition.topic)
-            self._prefix = name_prefix(around.cluster_id, self._definition.name, topic)
+            topic = await context.link.get_topic(self._definition.topic)
+            self._prefix = name_prefix(context.cluster_id, self._definition.name, topic)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
         await self._sweep(stream.name, keep=name)
-        done = begun
-        if verdict.accepts and position is not None:
-            position, done = await self._accept(verdict, position, resync_serial, name)
+        done = bootstrap_text
+        if decision.adopt_reason and position is not None:
+            position, done = await self._adopt(decision, position, resync_serial, name)
         elif self._values_due and position is not None:
-            verdict = replace(verdict, accepts=self._values_due)
-            position, done = await self._accept(verdict, position, position.resync_serial, name)
-        elif verdict.resync or self._compare_due:
-            position, resynced = await self._resync(verdict, position)
-            done = ", ".join(filter(None, (begun, resynced)))
+            decision = replace(decision, adopt_reason=self._values_due)
+            position, done = await self._adopt(decision, position, position.resync_serial, name)
+        elif decision.resync or self._compare_due:
+            position, resynced = await self._resync(decision, position)
+            done = ", ".join(filter(None, (bootstrap_text, resynced)))
         start = revision_of(position) + 1
         self._enter_reading(is_first, start, done, stream)
         async with Consumer(
-            around.connection,
-            around.jetstream,
+            context.connection,
+            context.jetstream,
             stream,
             name=name,
             start_revision=start,
             start_ns=stream.first_ns if start == stream.first_revision else 0,
-            clock=around.clock,
-            metadata={"eddyline_source": self._definition.name, "eddyline_cluster": around.cluster_id},
+            clock=context.clock,
+            metadata={"eddyline_source": self._definition.name, "eddyline_cluster": context.cluster_id},
             on_lost=self._lost,
-            heartbeat_s=around.heartbeat_s,
-            takes=self._filter,
-            misfits="SET_ASIDE" if self._definition.dead_letter_topic else "STOP",
-            tracer=around.tracer,
+            heartbeat_s=context.heartbeat_s,
+            key_filter=self._filter,
+            unfit_policy="SET_ASIDE" if self._definition.dead_letter_topic else "STOP",
+            tracer=context.tracer,
         ) as consumer:
             self._consumer = consumer
             self.progress.counts.consumers += 1
-            if self._orders.changed.is_set():  # they came while the consumer was made
+            if self._control.changed.is_set():  # they came while the consumer was made
                 self._on_control_change()
             try:
                 await self._consume(consumer, stream, position, name)
@@ -273,143 +273,143 @@ class SourceRun:
 
     async def _bootstrap(self) -> str:
         """Begin with the newest artifact, where there is one; what was done, in words."""
-        self.progress.enter("SNAPSHOT")
-        link, around = self._context.link, self._context
-        begun = await bootstrap(link, around.jetstream, self._definition, tell=self.progress.explain)
-        if begun:
+        self.progress.set_state("SNAPSHOT")
+        link, context = self._context.link, self._context
+        bootstrap_text = await bootstrap(link, context.jetstream, self._definition, tell=self.progress.set_reason)
+        if bootstrap_text:
             self._forward.stored = (await link.get_source(self._definition.name)).position
-        return begun
+        return bootstrap_text
 
     async def _own_position(self) -> Position | None:
         """The stored position. One of an artifact may tell of resyncs that nobody asked for here."""
         position = decode_position(self._forward.stored)
-        if position is not None and position.resync_serial > self._orders.resync_serial:
-            position = replace(position, resync_serial=self._orders.resync_serial)
+        if position is not None and position.resync_serial > self._control.resync_serial:
+            position = replace(position, resync_serial=self._control.resync_serial)
             await self._forward.apply(None, position)
         return position
 
-    async def _connected_or_ordered(self) -> None:
+    async def _wait_connected(self) -> None:
         """Wait until NATS is there. Raises ConsumerLost where other orders come before."""
-        await self._unless_ordered(self._context.connection.wait_connected())
+        await self._until_control_changes(self._context.connection.wait_connected())
         if not self._context.connection.connected:
-            raise ConsumerLost(ORDERED)
+            raise ConsumerLost(CONTROL_CHANGED)
 
-    async def _unless_ordered(self, work: Coroutine[object, object, object]) -> None:
+    async def _until_control_changes(self, work: Coroutine[object, object, object]) -> None:
         """Do something that does not fail, or leave it where other orders come before it is done."""
         async with asyncio.TaskGroup() as group:
-            working = group.create_task(work)
-            ordered = group.create_task(self._orders.changed.wait())
-            await asyncio.wait((working, ordered), return_when=asyncio.FIRST_COMPLETED)
-            working.cancel()
-            ordered.cancel()
+            work_task = group.create_task(work)
+            control_changed = group.create_task(self._control.changed.wait())
+            await asyncio.wait((work_task, control_changed), return_when=asyncio.FIRST_COMPLETED)
+            work_task.cancel()
+            control_changed.cancel()
 
     def _lost(self, reason: str) -> None:
-        if reason != ORDERED:
-            self.progress.enter("RESYNCING" if self._compare_due else "RECOVERING", reason)
+        if reason != CONTROL_CHANGED:
+            self.progress.set_state("RESYNCING" if self._compare_due else "RECOVERING", reason)
 
     def _enter_reading(self, is_first: bool, start: int, done: str, stream: Stream) -> None:
         """State while what is there is read. A source that only compared goes straight to LIVE, which says it."""
         resumed = "from the beginning" if start == 1 else f"resumed at {start}"
         detail = ", ".join(filter(None, (done, resumed, stream.rule_note)))
-        self.progress.enter("SNAPSHOT" if is_first else "CATCHING_UP", detail=detail)
+        self.progress.set_state("SNAPSHOT" if is_first else "CATCHING_UP", detail=detail)
 
-    async def _resync(self, verdict: ResumeDecision, position: Position | None) -> ResyncResult:
-        self.progress.enter("RESYNCING", self.progress.reason if self._compare_due else "")
+    async def _resync(self, decision: ResumeDecision, position: Position | None) -> ResyncResult:
+        self.progress.set_state("RESYNCING", self.progress.reason if self._compare_due else "")
         async with self._context.resyncs:
             resynced = await resync(
                 jetstream=self._context.jetstream,
-                stream=verdict.stream,
+                stream=decision.stream,
                 link=self._context.link,
                 topic=self._definition.topic,
                 position=position,
                 forward=self._forward,
-                resync_serial=self._orders.resync_serial,
+                resync_serial=self._control.resync_serial,
             )
         self._compare_due = False
         self.progress.counts.resyncs += position is not None
         self.progress.position_revision = revision_of(resynced.position)
         return resynced
 
-    async def _accept(self, verdict: ResumeDecision, position: Position, resync_serial: int, name: str) -> ResyncResult:
+    async def _adopt(self, decision: ResumeDecision, position: Position, resync_serial: int, name: str) -> ResyncResult:
         """Take the stream as it is."""
-        self.progress.enter("RESYNCING", detail=verdict.accepts)
+        self.progress.set_state("RESYNCING", detail=decision.adopt_reason)
         async with self._context.resyncs:
-            resynced = await adopt_stream(self._acceptance(verdict, name, resync_serial), position)
+            resynced = await adopt_stream(self._adoption_request(decision, name, resync_serial), position)
         self._compare_due, self._values_due = False, ""
         self.progress.counts.resyncs += 1
-        if verdict.is_other:
+        if decision.is_other:
             self._lost_to = 0
-            self._compared_to = verdict.stream.last_revision if verdict.stream.bucket else 0
-            self._was_rolled_back = verdict.stream.created_ns == position.created_ns
-        self.progress.forget(revision_of(resynced.position), verdict.stream.last_revision)
+            self._compared_to = decision.stream.last_revision if decision.stream.bucket else 0
+            self._was_rolled_back = decision.stream.created_ns == position.created_ns
+        self.progress.switch_stream(revision_of(resynced.position), decision.stream.last_revision)
         return resynced
 
-    def _acceptance(self, verdict: ResumeDecision, name: str, resync_serial: int) -> AdoptionRequest:
-        around = self._context
+    def _adoption_request(self, decision: ResumeDecision, name: str, resync_serial: int) -> AdoptionRequest:
+        context = self._context
         return AdoptionRequest(
             self._definition,
-            verdict.stream,
-            around.jetstream,
-            around.connection,
-            around.link,
+            decision.stream,
+            context.jetstream,
+            context.connection,
+            context.link,
             self._forward,
             self._dead_letters,
-            around.clock,
+            context.clock,
             f"{name}-values",
             resync_serial,
-            max(self._lost_to, self.progress.last_revision) if verdict.is_other else 0,
-            verdict.is_other,
+            max(self._lost_to, self.progress.last_revision) if decision.is_other else 0,
+            decision.is_other,
         )
 
     async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None, name: str) -> None:
         """Apply what comes. LIVE from the moment on that the last revision of the start is applied."""
-        level = False
-        audit = Audit(
+        caught_up = False
+        audit = StreamAudit(
             stream,
             jetstream=self._context.jetstream,
             link=self._context.link,
             topic=self._definition.topic,
             resyncs=self._context.resyncs,
             clock=self._context.clock,
-            changed=lambda look, through: count_changed(self._acceptance(ResumeDecision(look), name, 0), through),
+            changed=lambda look, through: count_changed(self._adoption_request(ResumeDecision(look), name, 0), through),
             values=self._values_pace,
             resumed=position is not None,
-            look_s=self._context.look_s,
-            on_look=self._cautions.tell,
+            audit_interval_s=self._context.audit_interval_s,
+            on_audit=self._warnings.warn_once,
         )
         while True:
-            if not (level or consumer.failed):
-                level = await self._is_level(consumer, stream, position)
-            if level and not consumer.failed:
+            if not (caught_up or consumer.failed):
+                caught_up = await self._is_caught_up(consumer, stream, position)
+            if caught_up and not consumer.failed:
                 reason = await audit.check(self.progress.position_revision, drained=consumer.drained)
                 if reason:
                     self._values_due = reason if audit.values_differ else ""
-                    self._resync_for(reason, consumer)
-            chunk = await self._taken(consumer, audit.wait_s if level else self._context.look_s)
+                    self._resync_because(reason, consumer)
+            chunk = await self._next_chunk(consumer, audit.wait_s if caught_up else self._context.audit_interval_s)
             if chunk is None:
                 continue
             self.progress.set_head(max(chunk.last_revision, consumer.last_seen_revision))
-            holes = await find_holes(self._context.jetstream, stream, chunk)
-            stop = holes.evicted if self._definition.on_expired == "STOP" else None
+            chunk_gaps = await find_gaps(self._context.jetstream, stream, chunk)
+            stop = chunk_gaps.evicted if self._definition.on_expired == "STOP" else None
             if stop is not None:
-                chunk.cut(stop)
+                chunk.truncate(stop)
             if chunk.last_revision > revision_of(position):
-                position = await self._apply(stream, chunk, holes.gaps, position)
+                position = await self._apply(stream, chunk, chunk_gaps.gaps, position)
             if stop is not None:
-                gone = expired(stream, stop.after_revision + 1, stop.revision - 1)
-                raise gone.until_resync(self._definition.name)
-            if holes.overrun:
-                self._resync_for(f"{stream.origin} dropped revisions before they were read", consumer)
+                expired_stop = expired(stream, stop.after_revision + 1, stop.revision - 1)
+                raise expired_stop.until_resync(self._definition.name)
+            if chunk_gaps.overrun:
+                self._resync_because(f"{stream.origin} dropped revisions before they were read", consumer)
 
     async def _apply(
         self, stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap], position: Position | None
     ) -> Position:
         """Apply a chunk with those of `gaps` that lie in it; the position then."""
-        told = [placed for placed in gaps if placed.gap.source_first <= chunk.last_revision]
-        await self._dead_letters.keep(stream, chunk.misfits)
-        serial = position.resync_serial if position is not None else self._orders.resync_serial
+        placed_gaps = [placed for placed in gaps if placed.gap.source_first <= chunk.last_revision]
+        await self._dead_letters.store(stream, chunk.unfit)
+        serial = position.resync_serial if position is not None else self._control.resync_serial
         position = chunk.position(stream.created_ns, serial, time_of(position))
-        batch = await self._batch(stream, chunk, told)
+        batch = await self._batch(stream, chunk, placed_gaps)
         await apply_within_cap(self._forward, batch, position, moves=True, trace=chunk.trace)
         self.progress.position_revision = position.revision
         return position
@@ -420,70 +420,71 @@ class SourceRun:
             changed = await only_changes(
                 self._context.link, self._definition.topic, chunk, later_too=self._was_rolled_back
             )
-            chunk.keep(changed, self._compared_to)
-        return chunk.batch(with_misfits(stream, chunk, gaps))
+            chunk.keep_rows(changed, self._compared_to)
+        return chunk.batch(with_unfit_gaps(stream, chunk, gaps))
 
-    async def _taken(self, consumer: Consumer, wait_s: float) -> Chunk | None:
+    async def _next_chunk(self, consumer: Consumer, wait_s: float) -> Chunk | None:
         """The next chunk; None = nothing is there, or none came within `wait_s`."""
         timer = self._context.clock.call_later(wait_s, consumer.wake)
         try:
-            return await consumer.take()
+            return await consumer.next_chunk()
         finally:
             timer.cancel()
 
-    def _resync_for(self, reason: str, consumer: Consumer) -> None:
+    def _resync_because(self, reason: str, consumer: Consumer) -> None:
         # What was received is applied first: the stream may not have it any more.
         self._compare_due = True
         consumer.break_off(reason)
 
-    async def _is_level(self, consumer: Consumer, stream: Stream, position: Position | None) -> bool:
+    async def _is_caught_up(self, consumer: Consumer, stream: Stream, position: Position | None) -> bool:
         """Whether everything up to the last revision of the start is applied.
 
         Revisions at the end may be gone, so that no message ever reaches the target: where the consumer has nothing
         more, the stream is asked, and the position moved alone.
         """
         target = stream.last_revision
-        at = revision_of(position)
-        if at < target:
+        at_revision = revision_of(position)
+        if at_revision < target:
             if not consumer.drained:
                 return False
-            following = await self._context.jetstream.next_message(stream, at + 1)
+            following = await self._context.jetstream.next_message(stream, at_revision + 1)
             if following is not None:
                 return False  # it comes, and what is missing before it is judged then
-            if (await self._context.jetstream.again(stream)).first_revision > at + 1:
-                self._resync_for(f"{stream.origin} was purged before it was read", consumer)
+            if (await self._context.jetstream.refresh(stream)).first_revision > at_revision + 1:
+                self._resync_because(f"{stream.origin} was purged before it was read", consumer)
                 return False
             if consumer.drained:  # nothing came while we asked
-                begin = Position(stream.created_ns, 0, resync_serial=self._orders.resync_serial)
-                moved = (position or begin).passed(target, stream.server_ns)
-                await self._forward.apply(tail_gap(stream, at, target), moved)
-                consumer.passed(target)
+                start_position = Position(stream.created_ns, 0, resync_serial=self._control.resync_serial)
+                moved = (position or start_position).advanced_to(target, stream.server_ns)
+                await self._forward.apply(tail_gap(stream, at_revision, target), moved)
+                consumer.note_skipped(target)
                 self.progress.position_revision = target
-        self.progress.enter("LIVE", detail="caught up")
+        self.progress.set_state("LIVE", detail="caught up")
         return True
 
     async def _stopped(self, stopped: SourceStopped) -> float:
-        self._standstill.keep(stopped)
-        self.progress.enter(stopped.state, stopped.reason)
+        self._standstill.record_stop(stopped)
+        self.progress.set_state(stopped.state, stopped.reason)
         if stopped.state != "OVERSIZE":
             if stopped.state == "SOURCE_LOST":
-                return LOOK_AGAIN_S_MAX
-            while not self._orders.changed.is_set():  # or until the lease ends
-                await self._wait_looking()
+                return RETRY_S_MAX
+            while not self._control.changed.is_set():  # or until the lease ends
+                await self._wait_polling()
             return 0.0
-        await self._unless_ordered(self._standstill.look(self._definition))
-        return OVERSIZE_LOOK_S
+        await self._until_control_changes(self._standstill.update_head(self._definition))
+        return OVERSIZE_CHECK_S
 
-    async def _wait_looking(self) -> None:
-        """Wait for other orders, or until the figures of a stopped source were read; NATS may leave that unanswered."""
-        await self._unless_ordered(self._look_and_rest())
+    async def _wait_polling(self) -> None:
+        """Wait until the control state changes, or until the figures of a stopped source were read again. NATS may not
+        answer."""
+        await self._until_control_changes(self._poll_head_then_sleep())
 
-    async def _look_and_rest(self) -> None:
-        await self._standstill.look(self._definition)
-        await sleep(self._context.clock, self._context.look_s)
+    async def _poll_head_then_sleep(self) -> None:
+        await self._standstill.update_head(self._definition)
+        await sleep(self._context.clock, self._context.audit_interval_s)
 
     def _recover(self, reason: str) -> None:
-        self.progress.enter("RECOVERING", reason)
+        self.progress.set_state("RECOVERING", reason)
 
     async def _leave(self) -> None:
         """Remove what may be left at NATS."""

@@ -52,12 +52,12 @@ def parse_sources(text: str, where: str) -> list[SourceDefinition]:
         SettingsError: not TOML, something unknown or missing, a bad name, or a name or topic given twice.
     """
     try:
-        found = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{where} is not TOML: {error}") from error
-    entries = found.pop("source", [])
-    if found:
-        raise SettingsError(f"{where} has unknown {', '.join(sorted(found))}; it takes [[source]] tables")
+    entries = document.pop("source", [])
+    if document:
+        raise SettingsError(f"{where} has unknown {', '.join(sorted(document))}; it takes [[source]] tables")
     if not isinstance(entries, list):
         raise SettingsError(f"{where}: write [[source]] in two brackets, a table a source")
     definitions = [_definition(entry, f"{where}, source {number}") for number, entry in enumerate(entries, 1)]
@@ -74,7 +74,7 @@ class SourcesFile:
 
     def __init__(self, definitions: Sequence[SourceDefinition] = (), where: str = "") -> None:
         self.where = where
-        self._asked = {definition.name: definition for definition in definitions}
+        self._definitions = {definition.name: definition for definition in definitions}
         self._refused: dict[str, str] = {}
 
     @property
@@ -84,39 +84,41 @@ class SourcesFile:
 
     def drift(self, definition: SourceDefinition) -> str:
         """How a source of the store differs from the file, and the way out; "" = it does not."""
-        asked = self._asked.get(definition.name)
-        if asked is None or asked == definition:
+        wanted = self._definitions.get(definition.name)
+        if wanted is None or wanted == definition:
             return ""
-        said = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in differences(definition, asked))
-        way_out = (
+        differing = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in differences(definition, wanted))
+        hint = (
             "the next start of ingest sets what the file says: change the file"
-            if is_updatable(definition, asked)
+            if is_updatable(definition, wanted)
             else "no update changes that: change the file, or delete the source and give the new one a topic of its own"
         )
-        return f"it differs from {self.where} in {said}; {way_out}"
+        return f"it differs from {self.where} in {differing}; {hint}"
 
     def note(self, name: str) -> str:
         """That the file does not name a source; "" = it does, or there is no file."""
-        if not self.where or name in self._asked:
+        if not self.where or name in self._definitions:
             return ""
         return f"{self.where} does not name it; it is copied until `eddyline source delete {name}`"
 
     def names(self, name: str) -> bool:
         """True = the file has a source of this name."""
-        return name in self._asked
+        return name in self._definitions
 
-    def missing(self, known: Collection[str]) -> dict[str, str]:
+    def missing(self, existing: Collection[str]) -> dict[str, str]:
         """What the file names and the store does not have, by name, each for people."""
         return {
             name: f"{self.where} names source {name}, which is not made: "
             f"{self._refused.get(name, 'it was deleted; the next start of ingest makes it again')}"
-            for name in self._asked
-            if name not in known
+            for name in self._definitions
+            if name not in existing
         }
 
     def remakes(self, name: str) -> list[str]:
         """That a source which was deleted is made again, for people; empty = the file does not name it."""
-        return [f"{self.where} names {name}: the next start of ingest makes it again"] if name in self._asked else []
+        return (
+            [f"{self.where} names {name}: the next start of ingest makes it again"] if name in self._definitions else []
+        )
 
     async def ensure(self, link: StoreLink) -> None:
         """Create what is missing, and set policies and dead-letter topics as the file has them.
@@ -124,7 +126,7 @@ class SourcesFile:
         Raises:
             StoreUnreachable and its like: try again.
         """
-        for definition in self._asked.values():
+        for definition in self._definitions.values():
             await self._ensure(link, definition)
 
     async def retry(self, link: StoreLink) -> None:
@@ -134,17 +136,17 @@ class SourcesFile:
             As `ensure`.
         """
         for name in tuple(self._refused):
-            await self._ensure(link, self._asked[name])
+            await self._ensure(link, self._definitions[name])
 
     async def _ensure(self, link: StoreLink, definition: SourceDefinition) -> None:
         name = definition.name
         try:
-            is_known = await _is_known(link, name)
+            exists = await _exists(link, name)
             try:
                 await create_source(link, definition, TopicConfig())
             except SourceExists:
-                await self._bring_in_step(link, definition)
-            if not is_known:
+                await self._update_existing(link, definition)
+            if not exists:
                 log.info("source created", extra=fields(source=name, settings=definition_text(definition)))
             self._refused.pop(name, None)
         except EddylineError as error:
@@ -154,19 +156,19 @@ class SourcesFile:
                 log.error("source refused", extra=fields(source=name, file=self.where, reason=error.message))
             self._refused[name] = error.message
 
-    async def _bring_in_step(self, link: StoreLink, asked: SourceDefinition) -> None:
+    async def _update_existing(self, link: StoreLink, wanted: SourceDefinition) -> None:
         """Set what an update may set; tell of the rest."""
-        known = (await link.get_source(asked.name)).definition
-        if not is_updatable(known, asked):
-            told = fields(source=asked.name, reason=self.drift(known))
-            log.warning("source differs from its file", extra=told)
+        existing = (await link.get_source(wanted.name)).definition
+        if not is_updatable(existing, wanted):
+            log_fields = fields(source=wanted.name, reason=self.drift(existing))
+            log.warning("source differs from its file", extra=log_fields)
             return
-        await update_source(link, asked.name, asked.changeable)
-        changes = changes_text(known, asked)
-        log.info("source updated", extra=fields(source=asked.name, changes=changes, file=self.where))
+        await update_source(link, wanted.name, wanted.changeable)
+        changes = changes_text(existing, wanted)
+        log.info("source updated", extra=fields(source=wanted.name, changes=changes, file=self.where))
 
 
-async def _is_known(link: StoreLink, name: str) -> bool:
+async def _exists(link: StoreLink, name: str) -> bool:
     """Whether there is one; asked by name, since a list would need every shard."""
     try:
         await link.get_source(name)
@@ -212,7 +214,7 @@ def _definition(entry: object, where: str) -> SourceDefinition:
 
 
 def _policy(entry: dict[str, str], field: str, default: str, where: str) -> Policy:
-    asked = entry.get(field, default)
-    if asked not in _POLICIES:
-        raise SettingsError(f"{where}: {field} is resync or stop, not {asked!r}")
-    return _POLICIES[asked]
+    wanted = entry.get(field, default)
+    if wanted not in _POLICIES:
+        raise SettingsError(f"{where}: {field} is resync or stop, not {wanted!r}")
+    return _POLICIES[wanted]

@@ -33,36 +33,36 @@ class Standstill:
         jetstream: JetStream,
         forward: Forward,
         progress: Progress,
-        orders: SourceControl,
-        cautions: StreamWarnings,
+        control: SourceControl,
+        warnings: StreamWarnings,
     ) -> None:
         self.stop = stop
         self._jetstream = jetstream
         self._forward = forward
         self._progress = progress
-        self._orders = orders
-        self._cautions = cautions
+        self._control = control
+        self._warnings = warnings
 
     def check(self) -> None:
         """Raises SourceStopped where a stop holds and no resync was asked for, whether NATS is there or not."""
         position = decode_position(self._forward.stored)
         held = held_stop(self.stop, position)
-        if held is not None and position is not None and position.resync_serial >= self._orders.resync_serial:
+        if held is not None and position is not None and position.resync_serial >= self._control.resync_serial:
             raise held
 
-    def keep(self, stopped: SourceStopped) -> None:
+    def record_stop(self, stopped: SourceStopped) -> None:
         """The source has stopped."""
         if stopped.state == PERSISTENT_STOP:
             self.stop = SourceStop(stopped.state, stopped.reason, self._forward.stored)
 
-    async def look(self, definition: SourceDefinition) -> None:
+    async def update_head(self, definition: SourceDefinition) -> None:
         """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again.
 
         How far the old one was stays known where it is another one now: it says what a resync has to call lost.
         """
         try:
             stream = await self._jetstream.source_stream(definition)
-            self._cautions.tell(stream)
+            self._warnings.warn_once(stream)
             position = decode_position(self._forward.stored)
             is_ours = position is None or (
                 held_stop(self.stop, position) is None and await matches_position(self._jetstream, stream, position)

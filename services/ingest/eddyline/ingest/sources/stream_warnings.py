@@ -25,14 +25,14 @@ class StreamWarnings:
     def __init__(self, source: str, progress: Progress) -> None:
         self._source = source
         self._progress = progress
-        self._told: tuple[bytes, list[str]] = (b"", [])
+        self._warned: tuple[bytes, list[str]] = (b"", [])
 
-    def tell(self, stream: Stream) -> None:
+    def warn_once(self, stream: Stream) -> None:
         """Warn of a stream, unless it is the one that was told of last and may lose no more than then."""
-        cautions = stream.cautions
-        self._progress.looked_at(stream)
-        if (stream.identity, cautions) == self._told:
+        warnings = stream.loss_warnings
+        self._progress.set_stream_settings(stream)
+        if (stream.identity, warnings) == self._warned:
             return
-        self._told = stream.identity, cautions
-        if cautions:
-            log.warning("source may miss revisions", extra=fields(source=self._source, reason="; ".join(cautions)))
+        self._warned = stream.identity, warnings
+        if warnings:
+            log.warning("source may miss revisions", extra=fields(source=self._source, reason="; ".join(warnings)))

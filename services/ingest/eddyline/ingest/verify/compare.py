@@ -26,7 +26,7 @@ from eddyline.core.errors import ForeignSubjects, NotKv, Throttled
 from eddyline.core.records.record import Op
 from eddyline.ingest.verify.key_sums import KeyGroup, KeySums, Prefixes
 from eddyline.ingest.verify.recheck import CandidateKey, Recheck
-from eddyline.ingest.verify.sides import Live, Sides, keys_and_values, live_entry, live_message
+from eddyline.ingest.verify.sides import LiveValue, Sides, keys_and_values, live_entry, live_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -42,14 +42,14 @@ KEYS_HELD_MAX: Final = 250_000
 """Of each side: 230 bytes a key, 110 MiB for both. Fewer cost more readings where much differs."""
 ROUNDS_MAX: Final = 8
 """Readings of both sides in pass 2: minutes for ten million keys."""
-SUSPECTS_MAX: Final = 100_000
+CANDIDATES_MAX: Final = 100_000
 """Keys that are looked at again, 500 bytes each. One look at that many takes some 20 s of the server's and our time."""
 WAITING_MAX: Final = 16
 RETRY_AFTER_MS: Final = 5_000
-TELL_INTERVAL_S: Final = 0.5
+PROGRESS_INTERVAL_S: Final = 0.5
 
 
-class Kind(IntEnum):
+class DifferenceKind(IntEnum):
     """How a key differs. The numbers are the contract's."""
 
     MISSING = 1
@@ -58,7 +58,7 @@ class Kind(IntEnum):
     DEAD_LETTER = 4
 
 
-class Stage(IntEnum):
+class VerifyStage(IntEnum):
     """What is done. The numbers are the contract's."""
 
     COUNTS = 1
@@ -71,7 +71,7 @@ class Difference(NamedTuple):
     """A key whose fold entry is not what the bucket has. Revision 0 = not live there."""
 
     key: bytes
-    kind: Kind
+    kind: DifferenceKind
     bucket_revision: int
     fold_revision: int
 
@@ -86,7 +86,7 @@ class PrefixDrift(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SourceComparison:
     """The outcome; `differences` by key, those that are dead letters last, cut to what was asked for. The rest is the
     contract's."""
 
@@ -114,7 +114,7 @@ class Comparison:
 class VerifyProgress:
     """How far it is. Totals are about right, 0 = not known yet."""
 
-    stage: Stage
+    stage: VerifyStage
     bucket_read: int = 0
     bucket_total: int = 0
     fold_read: int = 0
@@ -133,7 +133,7 @@ class Comparer:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def compare(self, source: SourceDefinition, *, name: str, settle_s: float, limit: int) -> Comparison:
+    async def compare(self, source: SourceDefinition, *, name: str, settle_s: float, limit: int) -> SourceComparison:
         """Compare, for at most `settle_s` beside the time that reading takes. `name` is that of its consumers, unique.
 
         Raises:
@@ -141,13 +141,13 @@ class Comparer:
         """
         async with aclosing(self.steps(source, name=name, settle_s=settle_s, limit=limit)) as steps:
             async for step in steps:
-                if isinstance(step, Comparison):
+                if isinstance(step, SourceComparison):
                     return step
         raise AssertionError("a comparison ends with its outcome")
 
     async def steps(
         self, source: SourceDefinition, *, name: str, settle_s: float, limit: int
-    ) -> AsyncGenerator[VerifyProgress | Comparison, None]:
+    ) -> AsyncGenerator[VerifyProgress | SourceComparison, None]:
         """The same, with how far it is: at each new stage, and twice a second at most. Whoever breaks off closes it.
 
         Raises:
@@ -163,13 +163,13 @@ class Comparer:
             )
         self._waiting += 1
         try:
-            yield VerifyProgress(Stage.COUNTS)
+            yield VerifyProgress(VerifyStage.COUNTS)
             async with self._turn:
                 stream = await self._jetstream.stream(source.bucket)
                 strays = await self._jetstream.stray_subjects(stream)
                 if strays is not None:
                     raise ForeignSubjects(
-                        f"{stream.origin} cannot be compared: {strays.in_words(stream.rule)}", bucket=source.bucket
+                        f"{stream.origin} cannot be compared: {strays.reason(stream.rule)}", bucket=source.bucket
                     )
                 sides = Sides(
                     source,
@@ -180,14 +180,14 @@ class Comparer:
                     jetstream=self._jetstream,
                     clock=self._clock,
                 )
-                async with aclosing(_Run(sides, stream, self._clock, settle_s, limit).steps()) as steps:
+                async with aclosing(_ComparisonRun(sides, stream, self._clock, settle_s, limit).steps()) as steps:
                     async for step in steps:
                         yield step
         finally:
             self._waiting -= 1
 
 
-class _Run:
+class _ComparisonRun:
     """One comparison."""
 
     def __init__(self, sides: Sides, stream: Stream, clock: Clock, settle_s: float, limit: int) -> None:
@@ -196,45 +196,45 @@ class _Run:
         self._clock = clock
         self._settle_s = settle_s
         self._limit = limit
-        self._tally = KeySums()
+        self._sums = KeySums()
         self._prefixes = Prefixes()
-        self._suspects: dict[bytes, CandidateKey] = {}
-        self._unconfirmed: Counter[Kind] = Counter()
+        self._candidates: dict[bytes, CandidateKey] = {}
+        self._unconfirmed: Counter[DifferenceKind] = Counter()
         self._unexamined_count = 0
         self._unexamined_surplus = 0
-        self._stage = Stage.HASHES
+        self._stage = VerifyStage.HASHES
         self._bucket_read = self._fold_read = 0
-        self._tell_at_s = 0.0
+        self._progress_due_s = 0.0
 
-    async def steps(self) -> AsyncGenerator[VerifyProgress | Comparison, None]:
+    async def steps(self) -> AsyncGenerator[VerifyProgress | SourceComparison, None]:
         """Compare."""
-        async with aclosing(self._sums()) as steps:
+        async with aclosing(self._read_sums()) as steps:
             async for _ in steps:
                 if self._is_due():
                     yield self._progress()
-        self._stage = Stage.KEYS
-        self._tell_at_s = 0.0
-        for number, portion in enumerate(self._tally.portions(KEYS_HELD_MAX)):
+        self._stage = VerifyStage.KEYS
+        self._progress_due_s = 0.0
+        for number, group in enumerate(self._sums.differing_groups(KEYS_HELD_MAX)):
             if number >= ROUNDS_MAX:
-                self._unexamined_count += portion.key_count
-                self._unexamined_surplus += portion.surplus
+                self._unexamined_count += group.key_count
+                self._unexamined_surplus += group.surplus
                 continue
             self._bucket_read = self._fold_read = 0
-            async with aclosing(self._keys(portion)) as steps:
+            async with aclosing(self._compare_keys(group)) as steps:
                 async for _ in steps:
                     if self._is_due():
                         yield self._progress()
-        settling = Recheck(self._sides, self._suspects, clock=self._clock, settle_s=self._settle_s)
-        async with aclosing(settling.steps()) as steps:
+        recheck = Recheck(self._sides, self._candidates, clock=self._clock, settle_s=self._settle_s)
+        async with aclosing(recheck.steps()) as steps:
             async for _ in steps:
                 if self._is_due():
                     yield self._progress()
-        yield await self._outcome(settling)
+        yield await self._outcome(recheck)
 
-    async def _sums(self) -> AsyncGenerator[None, None]:
+    async def _read_sums(self) -> AsyncGenerator[None, None]:
         """Pass 1: sums of both sides."""
         yield
-        bucket, fold = self._tally.bucket, self._tally.fold
+        bucket, fold = self._sums.bucket, self._sums.fold
         async with aclosing(self._sides.bucket()) as chunks:
             async for chunk in chunks:
                 self._bucket_read += chunk.messages
@@ -242,7 +242,7 @@ class _Run:
                     if op == Op.PUT:
                         bucket.add(key, data)
                     if revision > self._stream.last_revision:
-                        self._tally.mark(key)
+                        self._sums.mark_changed(key)
                 yield
         async with aclosing(self._sides.fold()) as batches:
             async for batch in batches:
@@ -253,64 +253,65 @@ class _Run:
                     fold.add(key, value)
                 yield
 
-    async def _keys(self, portion: KeyGroup) -> AsyncGenerator[None, None]:
+    async def _compare_keys(self, group: KeyGroup) -> AsyncGenerator[None, None]:
         """Pass 2: keys of some groups, held to be compared."""
-        bucket: dict[bytes, Live] = {}
+        bucket: dict[bytes, LiveValue] = {}
         async with aclosing(self._sides.bucket()) as chunks:
             async for chunk in chunks:
                 self._bucket_read += chunk.messages
                 for key, op, revision, data in zip(chunk.keys, chunk.ops, chunk.revisions, chunk.data, strict=True):
-                    if portion.wants(key):
-                        _set(bucket, key, live_message(op, revision, data))
+                    if group.contains(key):
+                        _set_live(bucket, key, live_message(op, revision, data))
                 yield
-        fold: dict[bytes, Live] = {}
+        fold: dict[bytes, LiveValue] = {}
         async with aclosing(self._sides.fold()) as batches:
             async for batch in batches:
                 self._fold_read += batch.count
                 keys, _ = keys_and_values(batch)
-                wanted = [row for row, key in enumerate(keys) if portion.wants(key)]
-                if wanted:
+                rows = [row for row, key in enumerate(keys) if group.contains(key)]
+                if rows:
                     entries = batch.to_rows()
-                    fold.update((keys[row], live_entry(entries[row])) for row in wanted)
+                    fold.update((keys[row], live_entry(entries[row])) for row in rows)
                 yield
         for key in bucket.keys() | fold.keys():
             sides = bucket.get(key), fold.get(key)
             if sides[0] == sides[1]:
                 continue
-            if len(self._suspects) < SUSPECTS_MAX:
-                self._suspects[key] = CandidateKey(*sides)
+            if len(self._candidates) < CANDIDATES_MAX:
+                self._candidates[key] = CandidateKey(*sides)
             else:
                 self._unconfirmed[_kind(*sides)] += 1
 
-    async def _outcome(self, settling: Recheck) -> Comparison:
-        keys, dead_letters, unsettled_count = settling.settled
+    async def _outcome(self, recheck: Recheck) -> SourceComparison:
+        keys, dead_letters, unsettled_count = recheck.result
         kinds = self._unconfirmed.copy()
-        by_prefix: dict[bytes, Counter[Kind]] = {}
+        by_prefix: dict[bytes, Counter[DifferenceKind]] = {}
         for key in keys:
-            kind = _kind(self._suspects[key].bucket, self._suspects[key].fold)
+            kind = _kind(self._candidates[key].bucket, self._candidates[key].fold)
             kinds[kind] += 1
             by_prefix.setdefault(self._prefixes.of(key), Counter())[kind] += 1
-        fold_count = self._tally.fold.count
-        unlike: dict[bytes, Counter[Kind]] = {}
+        fold_count = self._sums.fold.count
+        dead_by_prefix: dict[bytes, Counter[DifferenceKind]] = {}
         for key in dead_letters:
-            kind = _kind(self._suspects[key].bucket, self._suspects[key].fold)
-            unlike.setdefault(self._prefixes.of(key), Counter())[kind] += 1
-        unlike_missing = sum(map(_missing, unlike.values()))
-        shown = [self._difference(key) for key in keys[: self._limit]]
-        shown += [
-            self._difference(key)._replace(kind=Kind.DEAD_LETTER) for key in dead_letters[: self._limit - len(shown)]
+            kind = _kind(self._candidates[key].bucket, self._candidates[key].fold)
+            dead_by_prefix.setdefault(self._prefixes.of(key), Counter())[kind] += 1
+        dead_missing = sum(map(_missing, dead_by_prefix.values()))
+        listed = [self._difference(key) for key in keys[: self._limit]]
+        listed += [
+            self._difference(key)._replace(kind=DifferenceKind.DEAD_LETTER)
+            for key in dead_letters[: self._limit - len(listed)]
         ]
-        return Comparison(
+        return SourceComparison(
             # The fold is counted at one point; the bucket has what differs more or less, which settled meanwhile.
-            bucket_count=max(fold_count + _missing(kinds) + unlike_missing + self._unexamined_surplus, 0),
+            bucket_count=max(fold_count + _missing(kinds) + dead_missing + self._unexamined_surplus, 0),
             fold_count=fold_count,
             difference_count=kinds.total(),
-            differences=tuple(shown),
+            differences=tuple(listed),
             position_revision=await self._sides.position_revision(),
             prefixes=tuple(
                 PrefixDrift(
                     prefix,
-                    max(count + _missing(differing + unlike.get(prefix, Counter())), 0),
+                    max(count + _missing(differing + dead_by_prefix.get(prefix, Counter())), 0),
                     count,
                     differing.total(),
                 )
@@ -321,20 +322,20 @@ class _Run:
             unexamined_count=self._unexamined_count,
             unconfirmed_count=self._unconfirmed.total(),
             dead_letter_count=len(dead_letters),
-            missing_count=kinds[Kind.MISSING],
-            surplus_count=kinds[Kind.SURPLUS],
-            value_count=kinds[Kind.VALUE],
+            missing_count=kinds[DifferenceKind.MISSING],
+            surplus_count=kinds[DifferenceKind.SURPLUS],
+            value_count=kinds[DifferenceKind.VALUE],
         )
 
     def _difference(self, key: bytes) -> Difference:
-        bucket, fold = self._suspects[key].bucket, self._suspects[key].fold
+        bucket, fold = self._candidates[key].bucket, self._candidates[key].fold
         return Difference(key, _kind(bucket, fold), bucket.revision if bucket else 0, fold.revision if fold else 0)
 
     def _is_due(self) -> bool:
         now_s = self._clock.monotonic_s()
-        if now_s < self._tell_at_s:
+        if now_s < self._progress_due_s:
             return False
-        self._tell_at_s = now_s + TELL_INTERVAL_S
+        self._progress_due_s = now_s + PROGRESS_INTERVAL_S
         return True
 
     def _progress(self) -> VerifyProgress:
@@ -344,22 +345,24 @@ class _Run:
             bucket_total=max(self._stream.subject_count, self._bucket_read),
             fold_read=self._fold_read,
             # The fold's size is known once it was read; until then it is about the bucket's.
-            fold_total=max(self._tally.fold.count, self._tally.bucket.count),
-            suspect_count=len(self._suspects) + self._unconfirmed.total(),
+            fold_total=max(self._sums.fold.count, self._sums.bucket.count),
+            suspect_count=len(self._candidates) + self._unconfirmed.total(),
         )
 
 
-def _kind(bucket: Live | None, fold: Live | None) -> Kind:
-    return Kind.MISSING if fold is None else Kind.SURPLUS if bucket is None else Kind.VALUE
+def _kind(bucket: LiveValue | None, fold: LiveValue | None) -> DifferenceKind:
+    return (
+        DifferenceKind.MISSING if fold is None else DifferenceKind.SURPLUS if bucket is None else DifferenceKind.VALUE
+    )
 
 
-def _missing(kinds: Counter[Kind]) -> int:
+def _missing(kinds: Counter[DifferenceKind]) -> int:
     """How many keys more the bucket has."""
-    return kinds[Kind.MISSING] - kinds[Kind.SURPLUS]
+    return kinds[DifferenceKind.MISSING] - kinds[DifferenceKind.SURPLUS]
 
 
-def _set(found: dict[bytes, Live], key: bytes, live: Live | None) -> None:
+def _set_live(live_keys: dict[bytes, LiveValue], key: bytes, live: LiveValue | None) -> None:
     if live is None:
-        found.pop(key, None)
+        live_keys.pop(key, None)
     else:
-        found[key] = live
+        live_keys[key] = live

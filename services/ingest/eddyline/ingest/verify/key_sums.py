@@ -62,51 +62,51 @@ class KeySums:
         self.fold = SideSums()
         self._changed = bytearray(GROUPS)
 
-    def mark(self, key: bytes) -> None:
+    def mark_changed(self, key: bytes) -> None:
         """A key changed meanwhile: its group is to be looked at."""
         self._changed[group_of(key)] = 1
 
-    def portions(self, keys_max: int) -> Iterator[KeyGroup]:
+    def differing_groups(self, keys_max: int) -> Iterator[KeyGroup]:
         """Groups that differ, in portions of at most `keys_max` keys, or one group."""
-        of_bucket = np.frombuffer(self.bucket.counts, dtype=np.uint64)
-        of_fold = np.frombuffer(self.fold.counts, dtype=np.uint64)
-        differ = of_bucket != of_fold
+        bucket_counts = np.frombuffer(self.bucket.counts, dtype=np.uint64)
+        fold_counts = np.frombuffer(self.fold.counts, dtype=np.uint64)
+        differ = bucket_counts != fold_counts
         differ |= np.frombuffer(self.bucket.hashes, dtype=np.uint64) != np.frombuffer(self.fold.hashes, dtype=np.uint64)
         differ |= np.frombuffer(self._changed, dtype=np.uint8) != 0
-        sizes = np.maximum(of_bucket, of_fold)
-        portion = KeyGroup()
+        sizes = np.maximum(bucket_counts, fold_counts)
+        key_group = KeyGroup()
         for group in np.flatnonzero(differ).tolist():
             size = int(sizes[group])
-            if portion.group_count and portion.key_count + size > keys_max:
-                yield portion
-                portion = KeyGroup()
-            portion.add(group, size, int(of_bucket[group]) - int(of_fold[group]))
-        if portion.group_count:
-            yield portion
+            if key_group.group_count and key_group.key_count + size > keys_max:
+                yield key_group
+                key_group = KeyGroup()
+            key_group.add(group, size, int(bucket_counts[group]) - int(fold_counts[group]))
+        if key_group.group_count:
+            yield key_group
 
 
 class KeyGroup:
     """Some groups whose keys are loaded together. `key_count` = about how many; `surplus` = keys that the bucket has more
     of than the fold."""
 
-    __slots__ = ("_wanted", "group_count", "key_count", "surplus")
+    __slots__ = ("_groups", "group_count", "key_count", "surplus")
 
     def __init__(self) -> None:
-        self._wanted = bytearray(GROUPS)
+        self._groups = bytearray(GROUPS)
         self.group_count = 0
         self.key_count = 0
         self.surplus = 0
 
     def add(self, group: int, key_count: int, surplus: int) -> None:
         """Take a group."""
-        self._wanted[group] = 1
+        self._groups[group] = 1
         self.group_count += 1
         self.key_count += key_count
         self.surplus += surplus
 
-    def wants(self, key: bytes) -> bool:
+    def contains(self, key: bytes) -> bool:
         """Whether a key is of these groups."""
-        return self._wanted[xxh3_64_intdigest(key) & _MASK] == 1
+        return self._groups[xxh3_64_intdigest(key) & _MASK] == 1
 
 
 class Prefixes:

@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.core.runtime.clock import Clock
-    from eddyline.ingest.verify.sides import Live, Newest, Sides
+    from eddyline.ingest.verify.sides import LiveValue, NewestMessage, Sides
 
-LOOK_INTERVAL_S: Final = 0.1
-LOOK_INTERVAL_S_MAX: Final = 1.0
+CHECK_INTERVAL_S: Final = 0.1
+CHECK_INTERVAL_S_MAX: Final = 1.0
 """Most keys settle within the first looks; what has not is no less right a second later."""
 
 
 class CandidateKey:
-    """A key's two sides as last seen. `revision` = that of its newest message, -1 = not looked at yet; `is_misfit` = no
+    """A key's two sides as last seen. `revision` = that of its newest message, -1 = not looked at yet; `is_unfit` = no
     record holds that message."""
 
-    __slots__ = ("applied_to", "bucket", "fold", "is_misfit", "revision")
+    __slots__ = ("applied_to", "bucket", "fold", "is_unfit", "revision")
 
-    def __init__(self, bucket: Live | None, fold: Live | None) -> None:
+    def __init__(self, bucket: LiveValue | None, fold: LiveValue | None) -> None:
         self.bucket = bucket
         self.fold = fold
         self.revision = -1
         self.applied_to = 0
-        self.is_misfit = False
+        self.is_unfit = False
 
 
 class RecheckResult(NamedTuple):
@@ -55,14 +55,14 @@ class RecheckResult(NamedTuple):
 
 
 class Recheck:
-    """Suspects, and the looks at them. `steps` does it; then `settled` tells."""
+    """Suspects, and the looks at them. `steps` does it; then `result` tells."""
 
-    def __init__(self, sides: Sides, suspects: dict[bytes, CandidateKey], *, clock: Clock, settle_s: float) -> None:
+    def __init__(self, sides: Sides, candidates: dict[bytes, CandidateKey], *, clock: Clock, settle_s: float) -> None:
         self._sides = sides
-        self._suspects = suspects
+        self._candidates = candidates
         self._clock = clock
         self._settle_s = settle_s
-        self.settled = RecheckResult((), (), 0)
+        self.result = RecheckResult((), (), 0)
 
     async def steps(self) -> AsyncGenerator[None, None]:
         """Look until all agree, at most `settle_s` and what the last look takes; a step each few keys.
@@ -71,60 +71,60 @@ class Recheck:
             NatsUnreachable, and what the store's reads raise.
         """
         deadline_s = self._clock.monotonic_s() + self._settle_s
-        started_at = await self._sides.position_revision()
-        keys = sorted(self._suspects)
-        interval_s = LOOK_INTERVAL_S
+        revision_before = await self._sides.position_revision()
+        keys = sorted(self._candidates)
+        interval_s = CHECK_INTERVAL_S
         while keys:
-            left: list[bytes] = []
-            for some in _pieces(keys):
-                left += await self._look(some)
+            still_different: list[bytes] = []
+            for keys_chunk in _chunks_of(keys):
+                still_different += await self._check(keys_chunk)
                 yield
-            keys = left
+            keys = still_different
             if keys and self._clock.monotonic_s() >= deadline_s:
                 break
             if keys:
                 left_s = deadline_s - self._clock.monotonic_s()
-                await sleep(self._clock, max(min(interval_s, left_s), LOOK_INTERVAL_S))
-                interval_s = min(2 * interval_s, LOOK_INTERVAL_S_MAX)
-        is_copying = await self._sides.position_revision() > started_at
+                await sleep(self._clock, max(min(interval_s, left_s), CHECK_INTERVAL_S))
+                interval_s = min(2 * interval_s, CHECK_INTERVAL_S_MAX)
+        is_copying = await self._sides.position_revision() > revision_before
         different: list[bytes] = []
         dead_letters: list[bytes] = []
-        for some in _pieces(keys):
-            for key, newest in zip(some, await self._sides.newest(some), strict=True):
-                suspect = self._suspects[key]
-                if not self._is_under_way(suspect, newest, is_copying=is_copying):
-                    (dead_letters if self._is_dead_letter(suspect) else different).append(key)
+        for keys_chunk in _chunks_of(keys):
+            for key, newest in zip(keys_chunk, await self._sides.newest(keys_chunk), strict=True):
+                candidate = self._candidates[key]
+                if not self._is_under_way(candidate, newest, is_copying=is_copying):
+                    (dead_letters if self._is_dead_letter(candidate) else different).append(key)
             yield
         unsettled_count = len(keys) - len(different) - len(dead_letters)
-        self.settled = RecheckResult(tuple(different), tuple(dead_letters), unsettled_count)
+        self.result = RecheckResult(tuple(different), tuple(dead_letters), unsettled_count)
 
-    async def _look(self, keys: Sequence[bytes]) -> list[bytes]:
+    async def _check(self, keys: Sequence[bytes]) -> list[bytes]:
         """Read a few keys anew on both sides; those that still differ."""
         for key, newest in zip(keys, await self._sides.newest(keys), strict=True):
             if newest is not None:
-                self._suspects[key].bucket = newest.live
-                self._suspects[key].revision = newest.revision
-                self._suspects[key].is_misfit = newest.is_misfit
+                self._candidates[key].bucket = newest.live
+                self._candidates[key].revision = newest.revision
+                self._candidates[key].is_unfit = newest.is_unfit
         applied_to = await self._sides.position_revision()
         entries = await self._sides.entries(keys)
-        left: list[bytes] = []
+        still_different: list[bytes] = []
         for key in keys:
-            suspect = self._suspects[key]
-            suspect.applied_to = applied_to
-            suspect.fold = entries.get(key)
-            if suspect.bucket != suspect.fold:
-                left.append(key)
-        return left
+            candidate = self._candidates[key]
+            candidate.applied_to = applied_to
+            candidate.fold = entries.get(key)
+            if candidate.bucket != candidate.fold:
+                still_different.append(key)
+        return still_different
 
-    def _is_dead_letter(self, suspect: CandidateKey) -> bool:
-        return suspect.is_misfit and self._sides.sets_aside and suspect.revision <= suspect.applied_to
+    def _is_dead_letter(self, candidate: CandidateKey) -> bool:
+        return candidate.is_unfit and self._sides.sets_aside and candidate.revision <= candidate.applied_to
 
-    def _is_under_way(self, suspect: CandidateKey, newest: Newest | None, *, is_copying: bool) -> bool:
+    def _is_under_way(self, candidate: CandidateKey, newest: NewestMessage | None, *, is_copying: bool) -> bool:
         if newest is None:  # nobody can ask for it: an entry newer than what was read is of a later message
-            bucket, fold = suspect.bucket, suspect.fold
+            bucket, fold = candidate.bucket, candidate.fold
             return bucket is not None and fold is not None and fold.revision > bucket.revision
-        return newest.revision != suspect.revision or (is_copying and suspect.revision > suspect.applied_to)
+        return newest.revision != candidate.revision or (is_copying and candidate.revision > candidate.applied_to)
 
 
-def _pieces(keys: Sequence[bytes]) -> list[Sequence[bytes]]:
+def _chunks_of(keys: Sequence[bytes]) -> list[Sequence[bytes]]:
     return [keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)]

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.logging import fields
-from eddyline.ingest.verify.compare import Kind
-from eddyline.ingest.verify.verify import Order
+from eddyline.ingest.verify.compare import DifferenceKind
+from eddyline.ingest.verify.verify import VerifyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from random import Random
 
     from eddyline.core.runtime.clock import Clock
-    from eddyline.ingest.sources.ownership import Held
-    from eddyline.ingest.verify.verify import Verdict, Verifier
+    from eddyline.ingest.sources.ownership import HeldSource
+    from eddyline.ingest.verify.verify import Verifier, VerifyResult
 
 SETTLE_S: Final = 60.0
 """The contract's most: keys that left a bucket without a message are deleted after the next look at it (`audit.py`), and are
 no drift until then. Costs nothing where all is right."""
 KEYS_SHOWN: Final = 5
 KEY_CHARS_SHOWN: Final = 100
-LOOK_S_MAX: Final = 5.0
+POLL_S_MAX: Final = 5.0
 """How long at most until a source that was taken is known here."""
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class VerifySchedule:
         self,
         verifier: Verifier,
         *,
-        held: Mapping[str, Held],
+        held: Mapping[str, HeldSource],
         new_name: Callable[[], str],
         interval_s: float,
         repair: bool,
@@ -66,7 +66,7 @@ class VerifySchedule:
         while True:
             due = self._next_due()
             if due is None:
-                await sleep(self._clock, min(self._interval_s / 4, LOOK_S_MAX))
+                await sleep(self._clock, min(self._interval_s / 4, POLL_S_MAX))
                 continue
             held = self._held[due]
             is_done = await self._verify(held)
@@ -76,57 +76,61 @@ class VerifySchedule:
     def _next_due(self) -> str | None:
         """The source that has been due longest."""
         now_s = self._clock.monotonic_s()
-        known = self._due_s
+        previous_due_s = self._due_s
         self._due_s = {}
         due: list[tuple[float, str]] = []
         for name, held in self._held.items():
             if not held.lease.source.definition.bucket:
                 continue
-            place = name, held.lease.fence
-            at_s = known[place] if place in known else now_s + self._rng.uniform(0, self._interval_s)
-            self._due_s[place] = at_s
-            if at_s <= now_s and held.progress.state == "LIVE":
-                due.append((at_s, name))
+            lease_key = name, held.lease.fence
+            due_s = (
+                previous_due_s[lease_key]
+                if lease_key in previous_due_s
+                else now_s + self._rng.uniform(0, self._interval_s)
+            )
+            self._due_s[lease_key] = due_s
+            if due_s <= now_s and held.progress.state == "LIVE":
+                due.append((due_s, name))
         return min(due)[1] if due else None
 
-    async def _verify(self, held: Held) -> bool:
+    async def _verify(self, held: HeldSource) -> bool:
         """Verify one; False = it could not be done."""
         definition = held.lease.source.definition
-        order = Order(self._new_name(), SETTLE_S, KEYS_SHOWN, self._repair)
+        options = VerifyOptions(self._new_name(), SETTLE_S, KEYS_SHOWN, self._repair)
         try:
-            verdict = await self._verifier.verify(definition, order)
+            result = await self._verifier.verify(definition, options)
         except EddylineError as error:
             log.warning("source not verified", extra=fields(source=definition.name, reason=error.message))
             return False
-        _tell(definition.name, verdict)
+        _log_result(definition.name, result)
         return True
 
 
-def _tell(name: str, verdict: Verdict) -> None:
-    found = verdict.found
-    told: dict[str, str | int] = {
+def _log_result(name: str, result: VerifyResult) -> None:
+    comparison = result.comparison
+    log_fields: dict[str, str | int] = {
         "source": name,
-        "bucket": found.bucket_count,
-        "fold": found.fold_count,
-        "differences": found.difference_count,
-        "unsettled": found.unsettled_count,
-        "unexamined": found.unexamined_count,
-        "dead_letters": found.dead_letter_count,
-        "position": found.position_revision,
+        "bucket": comparison.bucket_count,
+        "fold": comparison.fold_count,
+        "differences": comparison.difference_count,
+        "unsettled": comparison.unsettled_count,
+        "unexamined": comparison.unexamined_count,
+        "dead_letters": comparison.dead_letter_count,
+        "position": comparison.position_revision,
     }
-    if found.is_right:
-        log.info("source verified", extra=fields(**told))
+    if comparison.is_right:
+        log.info("source verified", extra=fields(**log_fields))
         return
     keys = [
         one.key.decode(errors="backslashreplace")[:KEY_CHARS_SHOWN]
-        for one in found.differences
-        if one.kind is not Kind.DEAD_LETTER
+        for one in comparison.differences
+        if one.kind is not DifferenceKind.DEAD_LETTER
     ]
-    told |= {"keys": ", ".join(keys), "left": verdict.left_count, "repair": _repair_text(verdict)}
-    log.error("source drifted", extra=fields(**told))
+    log_fields |= {"keys": ", ".join(keys), "left": result.left_count, "repair": _repair_text(result)}
+    log.error("source drifted", extra=fields(**log_fields))
 
 
-def _repair_text(verdict: Verdict) -> str:
-    if verdict.repaired:
+def _repair_text(result: VerifyResult) -> str:
+    if result.repaired:
         return "done"
-    return verdict.trouble or ("not enough" if verdict.left is not None else "not asked for")
+    return result.trouble or ("not enough" if result.left is not None else "not asked for")

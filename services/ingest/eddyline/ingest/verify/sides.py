@@ -44,7 +44,7 @@ KEYS_AT_ONCE: Final = 64
 """Questions under way to the server; 64 hide the round trip, more would queue there."""
 
 
-class Live:
+class LiveValue:
     """A live key's revision and the hash of its value; equal values are equal."""
 
     __slots__ = ("revision", "value")
@@ -54,18 +54,18 @@ class Live:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Live) and self.value == other.value
+        return isinstance(other, LiveValue) and self.value == other.value
 
     def __hash__(self) -> int:
         return hash(self.value)
 
 
-class Newest(NamedTuple):
+class NewestMessage(NamedTuple):
     """The newest message of a key: its revision (0 = there is none), what is live by it, and whether no record holds it."""
 
     revision: int
-    live: Live | None
-    is_misfit: bool = False
+    live: LiveValue | None
+    is_unfit: bool = False
 
 
 class Sides:
@@ -122,14 +122,14 @@ class Sides:
             metadata={"eddyline_compare": stream.bucket},
             on_lost=lambda _reason: None,
             policy="last_per_subject",
-            takes=self._filter,
-            misfits="TAKE",
+            key_filter=self._filter,
+            unfit_policy="TAKE",
         )
         try:
             async with consumer:
                 reached = 0
                 while reached < stream.last_revision and not consumer.drained:
-                    chunk = await consumer.take()
+                    chunk = await consumer.next_chunk()
                     if chunk is None:
                         break
                     reached = chunk.last_revision
@@ -150,58 +150,58 @@ class Sides:
                 if page.batch is not None:
                     yield page.batch
 
-    async def newest(self, keys: Sequence[bytes]) -> list[Newest | None]:
+    async def newest(self, keys: Sequence[bytes]) -> list[NewestMessage | None]:
         """The newest message of each key, at most `KEYS_AT_ONCE`; None = the API cannot be asked for it.
 
         Raises:
             NatsUnreachable.
         """
 
-        async def ask(key: bytes) -> Newest | None:
+        async def look_up(key: bytes) -> NewestMessage | None:
             subject = self._stream.prefix + key
             if not nameable(subject):
                 return None
             message = await self._jetstream.last_message(self._stream, subject.decode())
-            if message is None or not self._filter.takes(key):
-                return Newest(0, None)
+            if message is None or not self._filter.matches(key):
+                return NewestMessage(0, None)
             revision, headers, data = message["seq"], message["headers"], message["data"]
             live = live_message(_op_of(headers), revision, data)
-            return Newest(revision, live, _is_misfit(key, headers, data))
+            return NewestMessage(revision, live, _is_unfit(key, headers, data))
 
         try:
             async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(ask(key)) for key in keys]
+                lookups = [group.create_task(look_up(key)) for key in keys]
         except* NatsUnreachable as errors:
             raise errors.exceptions[0] from None
-        return [task.result() for task in asked]
+        return [task.result() for task in lookups]
 
-    async def entries(self, keys: Sequence[bytes]) -> dict[bytes, Live]:
+    async def entries(self, keys: Sequence[bytes]) -> dict[bytes, LiveValue]:
         """The fold's entries of those keys that are live there.
 
         Raises:
             What the store's reads raise.
         """
-        askable = [key for key in keys if len(key) <= KEY_BYTES_MAX]  # a longer one is in no fold
-        if not askable:
+        storable = [key for key in keys if len(key) <= KEY_BYTES_MAX]  # a longer one is in no fold
+        if not storable:
             return {}
         try:
-            page = await self._link.batch_get_entries(self._definition.topic, askable)
+            page = await self._link.batch_get_entries(self._definition.topic, storable)
         except InvalidArgument:
-            if len(askable) == 1:
+            if len(storable) == 1:
                 raise
-            half = len(askable) // 2  # they do not fit into one answer
-            return await self.entries(askable[:half]) | await self.entries(askable[half:])
-        return {key: live_entry(entry) for key, entry in zip(askable, page.entries, strict=True) if entry is not None}
+            half = len(storable) // 2  # they do not fit into one answer
+            return await self.entries(storable[:half]) | await self.entries(storable[half:])
+        return {key: live_entry(entry) for key, entry in zip(storable, page.entries, strict=True) if entry is not None}
 
 
-def live_message(op: int, revision: int, data: bytes) -> Live | None:
+def live_message(op: int, revision: int, data: bytes) -> LiveValue | None:
     """What is live by a message."""
-    return Live(revision, xxh3_128_digest(data)) if op == Op.PUT else None
+    return LiveValue(revision, xxh3_128_digest(data)) if op == Op.PUT else None
 
 
-def live_entry(entry: Record) -> Live:
+def live_entry(entry: Record) -> LiveValue:
     """What is live by an entry of the fold."""
-    return Live(int.from_bytes(entry.version, "big"), xxh3_128_digest(entry.data or b""))
+    return LiveValue(int.from_bytes(entry.version, "big"), xxh3_128_digest(entry.data or b""))
 
 
 def keys_and_values(batch: Batch) -> tuple[list[bytes], list[bytes]]:
@@ -211,7 +211,7 @@ def keys_and_values(batch: Batch) -> tuple[list[bytes], list[bytes]]:
     return keys, values
 
 
-def _is_misfit(key: bytes, headers: bytes, data: bytes) -> bool:
+def _is_unfit(key: bytes, headers: bytes, data: bytes) -> bool:
     try:
         check_fits(key, data, parse_headers(headers).meta)
     except TooLarge:

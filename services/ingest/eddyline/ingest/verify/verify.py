@@ -18,7 +18,7 @@ from eddyline.core.runtime.clock import sleep
 from eddyline.ingest.copy.position import decode_position
 from eddyline.ingest.copy.stopped import STOPPED_BY_POLICY, SourceStopped, resync_hint
 from eddyline.ingest.resync.resume_check import check_resume
-from eddyline.ingest.verify.compare import Comparison, Stage, VerifyProgress
+from eddyline.ingest.verify.compare import SourceComparison, VerifyProgress, VerifyStage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 REPAIR_S_MAX: Final = 300.0
 """The contract's. A resync reads the bucket once, as a comparison does: a million keys take some 20 s."""
-LOOK_INTERVAL_S: Final = 0.2
-PROGRESS_INTERVAL_LOOKS: Final = 5
+POLL_INTERVAL_S: Final = 0.2
+PROGRESS_INTERVAL_POLLS: Final = 5
 
 
-class Owner(Protocol):
+class RepairOwner(Protocol):
     """What the replica does about sources that it may hold."""
 
-    def obey(self, info: SourceInfo) -> None:
+    def apply_control(self, info: SourceInfo) -> None:
         """One was given orders."""
 
-    def fresh(self, info: SourceInfo) -> SourceInfo:
+    def current(self, info: SourceInfo) -> SourceInfo:
         """One as its holder sees it now, where that is this replica."""
 
-    def verified(self, name: str, drift_count: int) -> None:
+    def record_verification(self, name: str, drift_count: int) -> None:
         """One was verified; so many keys still differ."""
 
 
-class Order(NamedTuple):
+class VerifyOptions(NamedTuple):
     """How a verification is to be done. `name` is that of its consumers, unique."""
 
     name: str
@@ -58,15 +58,15 @@ class Order(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerifyResult:
     """What was found; `left` = what still differed after a resync, None where none was done. `trouble` = why not.
 
     `report` = what the source's holder says of it at the end.
     """
 
-    found: Comparison
+    comparison: SourceComparison
     report: SourceReport
-    left: Comparison | None = None
+    left: SourceComparison | None = None
     trouble: str = ""
 
     @property
@@ -77,14 +77,14 @@ class Verdict:
     @property
     def left_count(self) -> int:
         """Keys that still differ."""
-        return (self.left or self.found).difference_count
+        return (self.left or self.comparison).difference_count
 
 
 class Verifier:
     """Verifies sources. `verification_count` and `drifted_key_count` = since its making."""
 
     def __init__(
-        self, comparer: Comparer, link: StoreLink, jetstream: JetStream, *, owner: Owner, clock: Clock
+        self, comparer: Comparer, link: StoreLink, jetstream: JetStream, *, owner: RepairOwner, clock: Clock
     ) -> None:
         self._comparer = comparer
         self._jetstream = jetstream
@@ -94,64 +94,66 @@ class Verifier:
         self.verification_count = 0
         self.drifted_key_count = 0
 
-    async def verify(self, source: SourceDefinition, order: Order) -> Verdict:
+    async def verify(self, source: SourceDefinition, options: VerifyOptions) -> VerifyResult:
         """Verify.
 
         Raises:
             As `steps`.
         """
-        async with aclosing(self.steps(source, order)) as steps:
+        async with aclosing(self.steps(source, options)) as steps:
             async for step in steps:
-                if isinstance(step, Verdict):
+                if isinstance(step, VerifyResult):
                     return step
         raise AssertionError("a verification ends with its verdict")
 
-    async def steps(self, source: SourceDefinition, order: Order) -> AsyncGenerator[VerifyProgress | Verdict, None]:
+    async def steps(
+        self, source: SourceDefinition, options: VerifyOptions
+    ) -> AsyncGenerator[VerifyProgress | VerifyResult, None]:
         """The same, with how far it is. Whoever breaks off closes it.
 
         Raises:
             As `Comparer.steps`; SourceNotFound (deleted meanwhile); of a repair ReadOnly, CommitUnknown.
         """
-        found: Comparison | None = None
-        async with aclosing(self._compare(source, order, "")) as steps:
+        comparison: SourceComparison | None = None
+        async with aclosing(self._compare(source, options, "")) as steps:
             async for step in steps:
-                if isinstance(step, Comparison):
-                    found = step
+                if isinstance(step, SourceComparison):
+                    comparison = step
                 else:
                     yield step
-        assert found is not None
+        assert comparison is not None
         self.verification_count += 1
-        self.drifted_key_count += found.difference_count
-        self._owner.verified(source.name, found.difference_count)
-        if not order.repair or found.is_right:
-            yield Verdict(found, (await self._source(source.name)).report)
+        self.drifted_key_count += comparison.difference_count
+        self._owner.record_verification(source.name, comparison.difference_count)
+        if not options.repair or comparison.is_right:
+            yield VerifyResult(comparison, (await self._current_source(source.name)).report)
             return
-        stopped = await self._stopped(source.name)
+        stopped = await self._policy_stop(source.name)
         if stopped is not None:
-            yield Verdict(found, stopped, trouble=_refusal(source.name, stopped))
+            yield VerifyResult(comparison, stopped, trouble=_refusal(source.name, stopped))
             return
-        repair = _Repair(self._link, self._clock, self._owner, source.name)
-        async with aclosing(repair.steps(found.difference_count)) as repairing:
+        repair = _RepairRun(self._link, self._clock, self._owner, source.name)
+        async with aclosing(repair.steps(comparison.difference_count)) as repairing:
             async for progress in repairing:
                 yield progress
-        left: Comparison | None = None
+        left: SourceComparison | None = None
         if not repair.trouble:
-            async with aclosing(self._compare(source, order, "-again")) as steps:
+            async with aclosing(self._compare(source, options, "-again")) as steps:
                 async for step in steps:
-                    if isinstance(step, Comparison):
+                    if isinstance(step, SourceComparison):
                         left = step
                     else:
                         yield step
             assert left is not None
-            self._owner.verified(source.name, left.difference_count)
-        yield Verdict(found, (await self._source(source.name)).report, left, repair.trouble)
+            self._owner.record_verification(source.name, left.difference_count)
+        yield VerifyResult(comparison, (await self._current_source(source.name)).report, left, repair.trouble)
 
-    async def _source(self, name: str) -> SourceInfo:
-        return self._owner.fresh(await self._link.get_source(name))
+    async def _current_source(self, name: str) -> SourceInfo:
+        return self._owner.current(await self._link.get_source(name))
 
-    async def _stopped(self, name: str) -> SourceReport | None:
+    async def _policy_stop(self, name: str) -> SourceReport | None:
         """Which stop of its own making the source stands in, or will; None = none."""
-        info = await self._source(name)
+        info = await self._current_source(name)
         report = info.report
         try:
             await check_resume(
@@ -167,15 +169,15 @@ class Verifier:
         return report if report.state in STOPPED_BY_POLICY else None
 
     def _compare(
-        self, source: SourceDefinition, order: Order, suffix: str
-    ) -> AsyncGenerator[VerifyProgress | Comparison, None]:
-        return self._comparer.steps(source, name=order.name + suffix, settle_s=order.settle_s, limit=order.limit)
+        self, source: SourceDefinition, options: VerifyOptions, suffix: str
+    ) -> AsyncGenerator[VerifyProgress | SourceComparison, None]:
+        return self._comparer.steps(source, name=options.name + suffix, settle_s=options.settle_s, limit=options.limit)
 
 
-class _Repair:
+class _RepairRun:
     """One resync, ordered and waited for. `trouble` = why it was not done."""
 
-    def __init__(self, link: StoreLink, clock: Clock, owner: Owner, name: str) -> None:
+    def __init__(self, link: StoreLink, clock: Clock, owner: RepairOwner, name: str) -> None:
         self._link = link
         self._clock = clock
         self._owner = owner
@@ -185,24 +187,24 @@ class _Repair:
     async def steps(self, suspect_count: int) -> AsyncGenerator[VerifyProgress, None]:
         """Order it, and wait until it is done, or cannot be soon."""
         info = await self._link.control_source(self._name, resync=True)
-        self._owner.obey(info)
+        self._owner.apply_control(info)
         serial = info.control.resync_serial
         deadline_s = self._clock.monotonic_s() + REPAIR_S_MAX
-        looks = 0
+        polls = 0
         while not _is_done(info, serial):
             if info.control.paused:
                 self.trouble = "the source is paused; it resyncs when it is resumed"
                 return
             if self._clock.monotonic_s() >= deadline_s:
-                said = info.report.reason or info.report.state
+                detail = info.report.reason or info.report.state
                 self.trouble = (
-                    f"the resync is not done after {REPAIR_S_MAX:g} s: {said if info.holder else 'no holder'}"
+                    f"the resync is not done after {REPAIR_S_MAX:g} s: {detail if info.holder else 'no holder'}"
                 )
                 return
-            if looks % PROGRESS_INTERVAL_LOOKS == 0:
-                yield VerifyProgress(Stage.REPAIR, suspect_count=suspect_count)
-            looks += 1
-            await sleep(self._clock, LOOK_INTERVAL_S)
+            if polls % PROGRESS_INTERVAL_POLLS == 0:
+                yield VerifyProgress(VerifyStage.REPAIR, suspect_count=suspect_count)
+            polls += 1
+            await sleep(self._clock, POLL_INTERVAL_S)
             info = await self._link.get_source(self._name)
 
 

@@ -1,1 +1,1 @@
-"""Is it still the same stream; bring fold in step."""
+"""Resume checks, resyncs and audits: is it still the same stream, and does the fold agree with it?"""

@@ -1,17 +1,18 @@
-"""Taking a stream as it is now, whatever the position says: it was made again, was rolled back, or somebody asked for it.
+"""Adoption of a stream as it is now, whatever the position says: it was recreated or rolled back, or a resync was requested.
 
-Where the stream is another one, what the old one had and nobody read is told as a gap: up to the last revision it is known
-to have had, and, since nobody can know of more, one of an unknown end. Of a bucket, keys that are gone get a synthetic
-DELETE; what this stream had dropped already is a gap too; then the position is of this stream, before its first message,
-and all of it is read. Up to what was its last revision when this began, a message that says what the fold has already is
-not written again (`only_changes`): a bucket that was filled anew with the same values adds nothing, and every other
-revision is there. Of a stream that was rolled back a key whose entry has a later version than its message is written all the
-same: who waits for a version, or writes with one, must not meet one that the stream gives again.
-Where it is the same stream, the newest message of every key is read up to the position and compared with the fold, what
-differs is written, and keys that are gone are deleted; all behind the position is read as ever.
+If the stream is another one, a gap covers the revisions of the old one that were never read: up to the last revision
+it is known to have had, and a second gap without an end for those that nothing recorded. Of a bucket, keys that are gone
+get a synthetic DELETE; revisions that the present stream dropped already are a gap too. Then the position is of the
+present stream, before its first message, and all of it is read. Up to the last revision at the start of the adoption, a
+message that agrees with the fold is not written (`only_changes`): a bucket refilled with the same values adds nothing,
+and every other revision is written. Of a stream that was rolled back, a key whose entry has a later version than its
+message is written all the same: a caller that waits for a version, or writes with one, must not meet a version that the
+stream will assign again. If it is the same stream, the newest message of every key up to the position is compared with
+the fold, differences are written, and keys that are gone are deleted; revisions behind the position are read as usual.
 
-I1: the position says that this is done with the last of these batches; a crash before starts it over (an equal value is
-not written twice, a repeated gap is harmless). I2: nothing is deleted unless the whole list of subjects was read.
+I1: the position records the adoption with the last of these batches; after a crash before that it starts over (an equal
+value is not written twice, a repeated gap is harmless). I2: keys are deleted only after the whole list of subjects was
+read.
 Memory: a chunk, its entries of the fold, and the subjects of one bucket.
 Threading: event loop.
 """
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
 
 
 class AdoptionRequest(NamedTuple):
-    """What an acceptance works with. `name` is its consumer's; `is_other` = the stream is not the one that the position is
-    of, whose last revision is known to have been `lost_to`."""
+    """Inputs of an adoption. `name` = its consumer's. `is_other` = the position is not of this stream; `lost_to` = last
+    revision that the position's stream is known to have had."""
 
     definition: SourceDefinition
     stream: Stream
@@ -72,7 +73,8 @@ async def adopt_stream(request: AdoptionRequest, position: Position) -> ResyncRe
     """Bring the topic in step with the stream as it is now.
 
     Raises:
-        SourceStopped: OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's calls raise. A part may be done then.
+        SourceStopped: OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's calls raise. A part may be done
+        then.
     """
     if not request.is_other:
         return await _adopt_same(request, position)
@@ -114,7 +116,7 @@ async def _adopt_same(request: AdoptionRequest, position: Position) -> ResyncRes
     position_after = replace(result.position or current, resync_serial=request.resync_serial)
     if (
         position_after.encode() != request.forward.stored
-    ):  # nobody asked for a resync, and the changes moved the position
+    ):  # else no resync was requested, and the changes moved the position
         await request.forward.apply(None, position_after)
     return ResyncResult(position_after, f"accepted: {puts} puts" + (f"; {result.done}" if result.done else ""))
 
@@ -128,7 +130,7 @@ async def _vanished_keys(request: AdoptionRequest) -> list[bytes]:
 
 
 def _unread_gaps(position: Position, lost_to: int) -> list[Gap]:
-    """What the old stream had behind the position: so much is known, and what came after it nobody knows."""
+    """Gaps for revisions of the old stream behind the position: the known range, and one without an end."""
     identity = position.created_ns.to_bytes(8, "little", signed=True)
     unknown = Gap(
         0, 0, GapReason.SOURCE_GAP, source_identity=identity, source_first=max(position.revision, lost_to) + 1
@@ -139,7 +141,7 @@ def _unread_gaps(position: Position, lost_to: int) -> list[Gap]:
 
 
 async def count_changed(request: AdoptionRequest, through: int) -> int:
-    """How many keys whose newest message is of revision `through` or before say something else than the fold.
+    """Number of keys whose newest message, of revision `through` or before, differs from the fold.
 
     Raises:
         BucketNotFound, NatsUnreachable, and what the store's reads raise.
@@ -152,8 +154,8 @@ async def count_changed(request: AdoptionRequest, through: int) -> int:
 
 
 async def _write_changed_values(request: AdoptionRequest, current: Position, *, through: int) -> tuple[Position, int]:
-    """Write every value up to revision `through` that the fold has not; the position then, which is at the same revision as
-    before, and how many values those were."""
+    """Write every value up to revision `through` that the fold has not. Returns the position, at the same revision as
+    before, and the number of values written."""
     puts = 0
     unfit_policy: UnfitPolicy = "SET_ASIDE" if request.definition.dead_letter_topic else "STOP"
     async with aclosing(_changed_rows(request, through, unfit_policy=unfit_policy)) as changed_chunks:
@@ -171,8 +173,8 @@ async def _write_changed_values(request: AdoptionRequest, current: Position, *, 
 async def _changed_rows(
     request: AdoptionRequest, through: int, *, unfit_policy: UnfitPolicy
 ) -> AsyncGenerator[tuple[Chunk, list[int]], None]:
-    """The newest message of every key, chunk by chunk, with those rows up to revision `through` that say something else than
-    the fold. Whoever breaks off closes it, which deletes the consumer."""
+    """The newest message of every key, chunk by chunk, with the rows up to revision `through` that differ from the fold. The
+    caller must close it, which deletes the consumer."""
     if request.stream.last_revision == 0:
         return
     consumer = Consumer(
@@ -203,14 +205,16 @@ async def _changed_rows(
 
 
 async def _changed(request: AdoptionRequest, chunk: Chunk, through: int) -> list[int]:
-    """The rows of a chunk, up to revision `through`, that say something else than the fold."""
+    """Rows of a chunk, up to revision `through`, that differ from the fold."""
     changed = await only_changes(request.link, request.definition.topic, chunk)
     return [row for row in changed if chunk.revisions[row] <= through]
 
 
 async def only_changes(link: StoreLink, topic: str, chunk: Chunk, *, later_too: bool = False) -> list[int]:
-    """The rows of a chunk that say something else than the fold and the rows before them. `later_too` = also those whose
-    entry has a later version, which only a stream that was rolled back since can have had."""
+    """Rows of a chunk that differ from the fold and the rows before them.
+
+    `later_too` = also rows whose entry has a later version, which only a stream that was rolled back since can have had.
+    """
     if not chunk.count:
         return []
     keys = list(dict.fromkeys(chunk.keys))
@@ -237,7 +241,7 @@ async def only_changes(link: StoreLink, topic: str, chunk: Chunk, *, later_too: 
 
 
 async def _entries(link: StoreLink, topic: str, keys: Sequence[bytes]) -> Sequence[Record | None]:
-    """The fold's entries of keys, in fewer at a time where they do not fit into one answer."""
+    """The fold's entries of keys, in smaller requests where they do not fit into one answer."""
     try:
         return (await link.batch_get_entries(topic, keys)).entries
     except InvalidArgument:

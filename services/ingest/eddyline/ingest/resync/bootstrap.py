@@ -1,8 +1,8 @@
-"""A source that has nothing yet begins with the newest artifact of its topic, where the store has one.
+"""Bootstrap of a source without a position from the newest artifact of its topic, where the store has one.
 
-It then follows NATS from the artifact's position. An artifact of another stream, or of one that was rolled back since, is
-left alone: NATS's own messages are then read from the first one on, as where there is no artifact. So is one whose place
-does not answer: what it saves is time.
+The source then follows NATS from the artifact's position. An artifact of another stream, or of one that was rolled back
+since, is skipped: the source reads NATS's messages from the first one on, as without an artifact. An artifact whose store
+does not answer is skipped too: it only saves time.
 Threading: event loop.
 """
 
@@ -52,12 +52,12 @@ _LEFT_ALONE: Final = (
 async def bootstrap(
     link: StoreLink, jetstream: JetStream, definition: SourceDefinition, *, tell: Callable[[str], None]
 ) -> str:
-    """Import the newest artifact of the source's topic, which has no record; what was done, in words, "" = nothing.
+    """Import the newest artifact of the source's topic, which has no record, and return a description; "" = no import.
 
-    `tell` hears how far it is. The position is then the artifact's, and the store's to tell.
+    `tell` is called with progress texts. The position is then the artifact's; the caller reads it from the store.
 
     Raises:
-        BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing landed.
+        BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing was imported.
     """
     if not definition.bucket:
         return ""

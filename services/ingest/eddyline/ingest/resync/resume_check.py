@@ -1,8 +1,8 @@
-"""The judgement before every resume: is the stream there still the one the position is of?
+"""The check before every resume: is the present stream still the one the position is of?
 
-NATS clamps a start below its first revision and waits on one above its last, without a word: nothing is resumed before
-state, creation time and sample were compared with the position. What is not the same stops the source, unless its policy or
-somebody's order is to take what there is now.
+NATS clamps a start below its first revision, and waits on one above its last, without an error: so no source resumes
+before state, creation time and sample were compared with the position. A stream that differs stops the source, unless its
+policy or a requested resync adopts the stream as it is now.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResumeDecision:
-    """What to do before the stream is read on.
+    """Action before the stream is read on.
 
-    `resync` = there may be something to bring in step. `adopt_reason` = why the stream is taken as it is now, whatever the
-    position says; "" = the position holds. `is_other` = the position is not of this stream.
+    `resync` = key sets may differ. `adopt_reason` = why the stream is adopted as it is now, whatever the position says;
+    "" = the position holds. `is_other` = the position is not of this stream.
     """
 
     stream: Stream
@@ -47,8 +47,8 @@ async def check_resume(
     resync_serial: int = 0,
     stop: SourceStop | None = None,
 ) -> ResumeDecision:
-    """Compare a source's stream with its position. `resync_serial` = the last resync that was asked for; `stop` = what the
-    store keeps of a stop.
+    """Compare a source's stream with its position. `resync_serial` = the last requested resync; `stop` = the stop that the
+    store has.
 
     Raises:
         SourceStopped: SOURCE_LOST (it cannot be copied), STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED.
@@ -76,13 +76,13 @@ async def check_resume(
         raise stopped.until_resync(definition.name) from None
     if resync_serial > position.resync_serial:
         return ResumeDecision(stream, adopt_reason="asked for")
-    # Also where the stream did not get further: a purge moves no revision.
+    # Also where the stream's last revision is the same: a purge moves no revision.
     return ResumeDecision(stream, resync=True)
 
 
 def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopped | None:
-    """The stop that the store keeps, where it holds: no resync was done since, though one may have begun. None = there is
-    none."""
+    """Return the persistent stop, where it still holds: no resync was done since, though one may have begun. None = none
+    holds."""
     if stop is None or position is None or stop.state != PERSISTENT_STOP:
         return None
     stopped_at = decode_position(stop.position)
@@ -92,7 +92,7 @@ def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopp
 
 
 def _position_key(position: Position) -> tuple[int, int, int]:
-    """What changes that no message brought leave as it is."""
+    """The parts of a position that synthetic changes leave as they are."""
     return position.created_ns, position.revision, position.resync_serial
 
 
@@ -131,7 +131,7 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
         )
     message = await jetstream.newest_message(stream, position.revision)
     if message is None:
-        return  # nothing is left that could tell
+        return  # no message is left to compare
     revision, subject = message["seq"], message["subject"].encode()
     if position.time_ns != NO_TIME and message["time_ns"] > position.time_ns:
         raise SourceStopped(
@@ -140,7 +140,7 @@ async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> 
             f"{_format_time(message['time_ns'])}, and what was applied up to {position.revision} is not younger than "
             f"{_format_time(position.time_ns)}",
         )
-    # A message that is gone, or whose subject the API cannot say, tells nothing by its sample.
+    # The sample decides nothing where its message is gone, or where the API cannot express its subject.
     is_sampled = revision == position.revision and position.checked and nameable(subject)
     if is_sampled and sample_of(subject, message["data"]) != position.sample:
         raise SourceStopped(

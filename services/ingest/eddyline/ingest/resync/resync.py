@@ -1,16 +1,16 @@
-"""Resync: what a source does before it reads on from a position: messages may have left while nobody read.
+"""Resync: key sets compared before a source reads on from a position, since messages may have left while it did not read.
 
-Messages can have left in the meantime with nothing behind them to say so (a purge, an expiry without marker, a marker
-that was itself removed), so the fold's keys are compared with the stream's subjects: a key without a subject gets a
-synthetic DELETE. If the stream now begins behind the position, a gap tells the lost revisions first. Reading then goes on
-from the first revision there is: everything there is newer than the position, so nothing is lost or doubled.
+Messages can leave with no trace behind them (a purge, an expiry without marker, a marker that was itself removed), so the
+fold's keys are compared with the stream's subjects: a key without a subject gets a synthetic DELETE. If the stream now
+begins behind the position, a gap reports the lost revisions first. Reading then goes on from the stream's first revision:
+everything there is newer than the position, so nothing is lost or doubled.
 
-I1: the position passes the lost revisions with the last of these batches; a crash before starts the resync over (a
-repeated gap is harmless, a repeated delete finds nothing).
-I2: nothing is deleted unless the whole list was read; where it took several pages, which are of several moments, each
+I1: the position passes the lost revisions with the last of these batches; after a crash before that the resync starts
+over (a repeated gap is harmless, a repeated delete finds no key).
+I2: keys are deleted only after the whole list was read. If it took several pages, which are of several moments, each
 candidate is confirmed by having no message now.
 I3: a key that the API cannot name exactly (not UTF-8) is never deleted here.
-Memory: the subjects of one bucket, about 100 bytes each; how many resyncs run at once is the caller's bound.
+Memory: the subjects of one bucket, about 100 bytes each; the caller bounds how many resyncs run at the same time.
 Threading: event loop.
 """
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 CONFIRMS_AT_ONCE: Final = 64
-"""Questions under way to the server; 64 hide the round trip, more would queue there."""
+"""Requests in flight to the server; 64 hide the round trip, more would queue there."""
 
 
 class ResyncResult(NamedTuple):
-    """The position to read on behind, and what was done, in words."""
+    """The position to read on behind, and a description of the resync."""
 
     position: Position | None
     done: str
@@ -60,7 +60,7 @@ async def resync(
     resync_serial: int = 0,
     key_filter: Filter | None = None,
 ) -> ResyncResult:
-    """Bring fold and position in step with what the stream no longer has. A stream by itself has no fold.
+    """Bring fold and position in step with what the stream no longer has. A stream without a bucket has no fold.
 
     Raises:
         BucketNotFound, NatsUnreachable, and what the store's calls raise: nothing or a part of it was done.
@@ -92,7 +92,7 @@ async def apply_changes(
     `current` is the stored position, or the one to begin with. `end`, where it is given, is stored with the last batch.
 
     Raises:
-        What `Forward.apply` raises; a part of it may be done then.
+        As `Forward.apply`; a part of it may be done then.
     """
     for start in range(0, len(rows), CHANGES_RECORDS_MAX):
         is_last = start + CHANGES_RECORDS_MAX >= len(rows)
@@ -107,7 +107,7 @@ async def apply_changes(
 async def vanished_keys(
     jetstream: JetStream, stream: Stream, pages: AsyncIterator[RangePage], *, key_filter: Filter | None = None
 ) -> list[bytes]:
-    """Keys of the fold, as `pages` tell it, without a message in the bucket, or that `key_filter` leaves out.
+    """Keys of the fold, read from `pages`, that have no message in the bucket or that `key_filter` leaves out.
 
     Raises:
         BucketNotFound, NatsUnreachable, and what reading the pages raises.

@@ -1,28 +1,28 @@
-"""The look at a live source's stream: did messages leave with nothing behind them to say so?
+"""The audit of a live source's stream: did messages leave with no trace behind them?
 
-A purge, an expiry without markers, an eviction: the consumer hears of none of them. So while a source is LIVE the stream's
-own figures are asked for at a low rate and compared with those of the last look; a look that cannot be explained by
-newer writes leads to a comparison of key sets, and only where keys are really gone the source goes through a resync.
+The consumer gets no notice of a purge, an expiry without markers or an eviction. So while a source is LIVE, the audit
+reads the stream's figures at a low rate and compares them with those of the audit before. Figures that newer writes
+cannot explain lead to a comparison of key sets; the source resyncs only where keys are really gone.
 
-Key sets do not show a message that left before an older one of its key (the stream API's MSG.DELETE, a time to live of one
-message): NATS then shows the older one. So of a bucket that keeps more than one revision of a key, what newer writes do not
-explain, and key sets do not either, leads to a comparison of values: the newest message of every key with the fold. The
-first look of an attempt does so too, since nobody looked before it; attempts share one pace. The source copies nothing
-meanwhile: some 20 s where there are a million keys.
+Key sets do not reveal a message that left before an older one of its key (the stream API's MSG.DELETE, a time to live of
+one message): NATS then has the older one as the newest. So of a bucket that keeps more than one revision of a key,
+figures that neither newer writes nor key sets explain lead to a comparison of values: the newest message of every key
+with the fold. So does the first audit of an attempt, since none ran before it; attempts share one pace. The source copies
+nothing meanwhile: some 20 s with a million keys.
 
-What may lead to a comparison:
-* fewer subjects, or fewer messages than at the last look;
-* nothing is left, or the oldest message of then is past its age by now (without markers), or was evicted by a limit;
-* messages left, in a way that newer revisions of their keys explain: mostly nothing, as for every hot key; but a key that
+Reasons for a comparison:
+* fewer subjects, or fewer messages than at the audit before;
+* the stream is empty, or the oldest message of then is past its age by now (without markers), or was evicted by a limit;
+* messages left, in a way that newer revisions of their keys explain. For hot keys that is the normal case; but a key that
   left while another one came looks the same. So this too is compared, rarely.
 
-A look that finds other settings of the stream ends the attempt, whose holes were judged by the old ones.
+An audit that finds other settings of the stream ends the attempt, whose gaps were found by the old ones.
 
-I1: a look is judged only once everything up to its last revision is applied, and is then what the next one is compared
-with: a key that leaves later shows in that one, one that left before in this one's comparison. A sign stays until key
-sets were compared.
+I1: figures are compared only once everything up to their last revision is applied, and become the base of the next audit:
+a key that leaves later shows in that one, one that left before in this one's comparison. A finding stays until key sets
+were compared.
 I2: a comparison of either kind costs at most a twentieth of the time, whatever the bucket holds.
-Failure: what does not answer is asked again soon; while disconnected the consumer is lost, and nothing looks.
+Failure: a request without an answer is repeated soon; while disconnected the consumer is lost, and no audit runs.
 Threading: event loop.
 """
 
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 AUDIT_INTERVAL_S: Final = 10.0
-"""Elsewhere never: a fold would be wrong for good without a word. One STREAM.INFO of 1 KiB a source each 10 s: 1 000 sources
-ask NATS 100 times a second, of some 50 000 that it answers."""
+"""Other consumers of NATS never audit: their view would stay wrong without notice. One STREAM.INFO of 1 KiB a source each 10
+s: 1 000 sources send NATS 100 requests a second, of some 50 000 that it answers."""
 RETRY_S: Final = 2.0
-"""A look that was not answered is repeated this soon: where our consumer is on a server that was cut off with it, its
-heartbeats go on, and only unanswered looks make the connection leave that server."""
+"""Delay before an audit without an answer is repeated. If the server of our consumer is cut off from its cluster, the
+consumer's heartbeats go on, and only unanswered audits make the connection leave that server."""
 DOUBT_AUDITS: Final = 6
-"""A change that newer writes explain is compared all the same, each minute: a hundredth of the time where it takes 0.6 s,
-as 100 000 keys do."""
+"""A change that newer writes explain is compared all the same, each minute: a hundredth of the time where it takes 0.6 s, as
+100 000 keys do."""
 SHARE: Final = 20
-"""Between two comparisons lies this many times what the last one took; five times more where there is only doubt."""
+"""Pause between two comparisons, in multiples of what the last one took; five times more where there is only doubt."""
 SHARE_DOUBT: Final = 5 * SHARE
 
 
 class AuditFinding(IntEnum):
-    """What a look says, the graver the higher: nothing left; perhaps only superseded messages; or others."""
+    """Outcome of an audit, by gravity: no message left; perhaps only superseded ones; or others."""
 
     STILL = 0
     DOUBT = 1
@@ -67,7 +67,7 @@ class AuditFinding(IntEnum):
 
 
 def compare_figures(previous: Stream, current: Stream) -> AuditFinding:
-    """Compare two looks at one stream, the newer of which has everything up to its last revision applied."""
+    """Compare the figures of two audits of one stream; everything up to the last revision of `current` is applied."""
     if current.subject_count < previous.subject_count or current.message_count < previous.message_count:
         return AuditFinding.LOSS
     removed = previous.message_count + (current.last_revision - previous.last_revision) - current.message_count
@@ -84,7 +84,7 @@ def compare_figures(previous: Stream, current: Stream) -> AuditFinding:
 
 
 class ComparisonPace:
-    """When comparisons of one kind may be made, and the gravest sign that waits for the next."""
+    """Pace of comparisons of one kind, and the gravest finding that waits for the next."""
 
     def __init__(self, now_s: float, doubt_s: float, finding: AuditFinding = AuditFinding.STILL) -> None:
         self._doubt_s = doubt_s
@@ -93,28 +93,28 @@ class ComparisonPace:
         self.finding = finding
 
     def is_due(self, now_s: float) -> bool:
-        """Whether what waits may be compared now."""
+        """Whether the waiting finding may be compared now."""
         if self.finding is AuditFinding.STILL:
             return False
         return now_s >= (self._loss_at_s if self.finding is AuditFinding.LOSS else self._doubt_at_s)
 
     def compared(self, started_s: float, now_s: float) -> None:
-        """A comparison was made."""
+        """Record that a comparison ran."""
         self.finding = AuditFinding.STILL
         self._loss_at_s = now_s + SHARE * (now_s - started_s)
         self._doubt_at_s = now_s + max(self._doubt_s, SHARE_DOUBT * (now_s - started_s))
 
 
 def _ignore(_: Stream) -> None:
-    """Nobody hears of looks."""
+    """Default observer."""
 
 
 class StreamAudit:
-    """The looks of one attempt at a source. `base` is the stream as the resume found it; `resyncs` as for resyncs.
+    """Audits of one attempt at a source. `base` is the stream as the resume check found it; `resyncs` as for resyncs.
 
-    `changed` compares values: given a look and the revision up to which all is applied, the number of keys whose newest
-    message says something else than the fold; `values` is their pace, which outlives the attempt: each begins with a
-    comparison, and a NATS that comes and goes makes many. `resumed` = the source had a position before.
+    `changed` compares values: given a stream and the revision up to which all is applied, it returns the number of keys
+    whose newest message differs from the fold; `values` is the pace of that, which outlives the attempt: each attempt
+    begins with a comparison, and a NATS that comes and goes makes many. `resumed` = the source had a position before.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class StreamAudit:
         audit_interval_s: float = AUDIT_INTERVAL_S,
         on_audit: Callable[[Stream], None] = _ignore,
     ) -> None:
-        """`on_audit` hears of each look."""
+        """`on_audit` is called with the stream of each audit."""
         assert audit_interval_s > 0
         self._on_audit = on_audit
         self._base = base
@@ -159,9 +159,9 @@ class StreamAudit:
         return max(self._next_audit_s - self._clock.monotonic_s(), 0.0)
 
     async def check(self, at_revision: int, *, drained: bool) -> str:
-        """Look, judge and compare what is due, everything up to `at_revision` being applied; why to resync, "" = no need.
+        """Audit, and compare what is due, everything up to `at_revision` being applied; returns why to resync, "" = no need.
 
-        `drained` = nothing received is left to apply. While NATS or the store does not answer, it is put off.
+        `drained` = every received message is applied. While NATS or the store does not answer, the audit is put off.
 
         Raises:
             BucketNotFound, and what the store's reads raise where a retry is of no use.
@@ -198,7 +198,7 @@ class StreamAudit:
         self._values.finding = max(self._values.finding, finding)
         self._base = observed
         if not observed.bucket:
-            return ""  # no fold, so no keys
+            return ""  # a stream without a bucket has no fold
         started_s = self._clock.monotonic_s()
         if self._keys.is_due(started_s):
             async with self._resyncs:
@@ -208,7 +208,7 @@ class StreamAudit:
                 return f"{len(gone)} keys left the bucket without a word"
         started_s = self._clock.monotonic_s()
         if observed.history == 1 or not self._values.is_due(started_s):
-            return ""  # of history 1 a key has no older message
+            return ""  # with history 1 a key has no older message
         async with self._resyncs:
             changed = await self._changed(observed, at_revision)
         self._values.compared(started_s, self._clock.monotonic_s())

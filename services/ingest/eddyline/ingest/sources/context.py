@@ -1,4 +1,4 @@
-"""What every source of a replica works with."""
+"""Dependencies that all sources of a replica share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """See the module. `resyncs` bounds how many compare key sets at once."""
+    """Dependencies of a source. `resyncs` bounds how many sources compare key sets at the same time."""
 
     link: StoreLink
     connection: Connection

@@ -1,6 +1,6 @@
-"""What is asked of a source's holder: to pause, to resync, to go by other settings. The store keeps it and tells it with
-each renewal.
+"""Control state of one source: paused, requested resync number, changeable settings.
 
+The store persists it and returns it with every lease renewal.
 Threading: event loop.
 """
 
@@ -22,30 +22,30 @@ log = logging.getLogger(__name__)
 
 
 class SourceControl:
-    """The newest orders of one source. `on_change` is called when others come."""
+    """Latest control state of one source. `on_change` is called at every change."""
 
     def __init__(self, state: ControlState, definition: SourceDefinition) -> None:
         self._state = state
         self.definition = definition
-        """The source's definition as it is now."""
+        """The source's definition with its present settings."""
         self.changed = asyncio.Event()
-        """Set when others have come; cleared by whoever acts on it."""
+        """Set at every change; cleared by the source's run."""
         self.reason = ""
-        """What the last ones were, in words."""
+        """Description of the last change."""
         self.on_change: Callable[[], None] = _nobody
 
     @property
     def paused(self) -> bool:
-        """True = nothing is to be copied."""
+        """True = the source must not copy."""
         return self._state.paused
 
     @property
     def resync_serial(self) -> int:
-        """Resyncs asked for so far."""
+        """Number of resyncs requested so far."""
         return self._state.resync_serial
 
     def update(self, state: ControlState, changeable: SourceChange = NO_CHANGE) -> None:
-        """Take what was told."""
+        """Apply the state that the store returned; sets `changed` and calls `on_change` where it differs."""
         definition = changed_source(self.definition, changeable)
         if (state, definition) != (self._state, self.definition):
             self.reason = _describe_change(self._state, state, changes_text(self.definition, definition))
@@ -56,7 +56,7 @@ class SourceControl:
 
 
 def _describe_change(previous: ControlState, current: ControlState, changes: str) -> str:
-    """What was asked for."""
+    """Describe the difference as text."""
     changes_made = []
     if current.resync_serial > previous.resync_serial:
         changes_made.append("resync asked for")

@@ -1,9 +1,10 @@
-"""Making a source exist, with its topic, for whoever asks: a call or the sources file; and changing one.
+"""Creation of a source with its topics, by a call or from the sources file; and changes of one.
 
-I1: what is refused leaves nothing: the source is judged first, and a topic is made only where none of its name is there.
-Where the store refuses the source all the same, which takes a race, the topics that this call made are deleted again unless
-somebody gave them a source or records meanwhile, as the store judges in one step. Whoever meets a topic and finds it gone
-a moment later makes it anew. A caller that goes away in between, or a store that does, may leave an empty topic.
+I1: a refused creation leaves nothing: the source is checked first, and a topic is created only where none of its name
+exists. If the store refuses the source all the same, which takes a race, the topics that this call created are deleted
+again unless they have got a source or records meanwhile; the store checks that in the same step. A call that meets a
+topic and finds it gone a moment later creates it again. A caller or a store that fails in between may leave an empty
+topic.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
 
 
 TRIES: Final = 8
-"""Each lost to somebody who made a topic of the name and took it back within one call's time."""
+"""Each lost to another call that created a topic of the name and deleted it within this call's time."""
 _UNDECIDED: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.INTERNAL)
-"""Codes of errors after which a source may be there."""
+"""Codes of errors after which the source may exist."""
 
 
 def check_definition(definition: SourceDefinition) -> None:
-    """Refuse what cannot be a source, whatever the store has.
+    """Refuse a definition that no store can accept.
 
     Raises:
         InvalidName, InvalidArgument.
@@ -58,7 +59,7 @@ def check_definition(definition: SourceDefinition) -> None:
 
 
 async def create_source(link: StoreLink, definition: SourceDefinition, config: TopicConfig) -> SourceInfo:
-    """The source, made if it is missing; `config` is of its topic, where that is made too.
+    """Return the source, created if it is missing; `config` applies to its topic, where that is created too.
 
     Raises:
         SourceExists: another definition under its name. As `ensure_topic`; TopicHasSource, TopicNotEmpty.
@@ -67,7 +68,7 @@ async def create_source(link: StoreLink, definition: SourceDefinition, config: T
     while True:
         try:
             return await _create_source(link, definition, config)
-        except TopicNotFound:  # whoever made it took it back
+        except TopicNotFound:  # the call that created it deleted it again
             tries += 1
             if tries == TRIES:
                 raise
@@ -92,9 +93,10 @@ async def _create_source(link: StoreLink, definition: SourceDefinition, config: 
 
 
 async def _delete_created(link: StoreLink, created: Sequence[TopicInfo]) -> None:
-    """Delete topics that were made for a source that is refused, but for those that somebody uses by now.
+    """Delete topics that were created for a refused source, except those that are in use by now.
 
-    Of dead letters nobody but their sources tell; one that takes a topic up in this very moment makes it anew at its first.
+    Only sources know which topic their dead letters go to; one that adopts the topic at this very moment creates it again
+    with its first letter.
     """
     in_use: set[str] = set()
     if created:
@@ -103,17 +105,17 @@ async def _delete_created(link: StoreLink, created: Sequence[TopicInfo]) -> None
     for topic in created:
         if topic.name in in_use:
             continue
-        # Where somebody uses it by now, or the store cannot write, the caller hears why the source was refused. Who may make
-        # topics need not be one who may delete them.
+        # Where the topic is in use by now, or the store cannot write, the caller gets the error of the refused source. A
+        # caller that may create topics need not be one that may delete them.
         with suppress(EddylineError), on_own_behalf():
             await link.delete_topic(topic.name, if_epoch=topic.epoch, if_empty=True, if_no_source=True)
 
 
 async def update_source(link: StoreLink, name: str, change: SourceChange) -> SourceInfo:
-    """The source with other settings; a dead-letter topic that is missing is made.
+    """Return the source with changed settings; a dead-letter topic that is missing is created.
 
     Raises:
-        SourceNotFound, InvalidName, InvalidArgument, NotLog, TopicHasSource, and what tells that the store cannot answer.
+        SourceNotFound, InvalidName, InvalidArgument, NotLog, TopicHasSource, and errors of a store that cannot answer.
     """
     definition = changed_source((await link.get_source(name)).definition, change)
     check_definition(definition)
@@ -126,7 +128,7 @@ async def update_source(link: StoreLink, name: str, change: SourceChange) -> Sou
 
 
 async def _check_topics(link: StoreLink, definition: SourceDefinition) -> None:
-    """Judge topics that are there, before any is made: their kinds, and that dead letters lie where no source writes.
+    """Check existing topics before any is created: their kinds, and that no source writes into the dead-letter topic.
 
     Raises:
         NotKv, NotLog, TopicHasSource.
@@ -146,7 +148,7 @@ async def _check_topics(link: StoreLink, definition: SourceDefinition) -> None:
 
 
 async def _topic_of(link: StoreLink, name: str, kind: Kind) -> TopicInfo | None:
-    """The topic, None where there is none.
+    """Return the topic; None = it does not exist.
 
     Raises:
         NotKv, NotLog: it is of another kind.
@@ -169,5 +171,5 @@ def _check_letters(info: TopicInfo) -> None:
 
 
 def kind_of(definition: SourceDefinition) -> Kind:
-    """What kind of topic a source writes."""
+    """Kind of topic that a source writes."""
     return Kind.LOG if definition.stream else Kind.KV

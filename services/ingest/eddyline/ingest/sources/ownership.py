@@ -1,12 +1,12 @@
-"""Which sources this replica copies: leases taken, renewed and given back.
+"""Ownership of sources: leases acquired, renewed and released.
 
-Every half lease each shard's sources are listed, one shard beside the others, so that one that is away holds nobody up; a
-free one, one whose lease ran out, and one that carries our own holder name (we were restarted) is taken. A lease is renewed
-each third of its time, and at once when the source's state changed.
+Every half lease each shard's sources are listed, the shards independently, so that one that is away delays no other. A
+source is acquired if it is free, if its lease expired, or if it carries this replica's holder name (after a restart). A
+lease is renewed each third of its time, and at once when the source's state changed.
 
-I1: what stops a replica that lost a lease is the fence, not its clock: the store refuses the batches of an older one.
-So a lease is not given up where renewals do not get through; the first answer decides.
-I2: a source is run once at a time here; its end is awaited before it can be taken again.
+I1: the fence, not the clock, stops a replica that lost a lease: the store refuses batches with an older fence. So a
+replica keeps a lease while renewals fail; the first answer decides.
+I2: a replica runs a source once at a time, and awaits its end before it acquires it again.
 Threading: event loop; a task a source, all in this one's group.
 """
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 RELEASE_TIMEOUT_S: Final = 2.0
 REPORT_INTERVAL_S_MIN: Final = 0.1
-"""A source that flickers reports ten times a second at most."""
+"""Bounds the reports of a source that flickers to ten a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +85,24 @@ class Ownership:
 
     @property
     def resyncs(self) -> asyncio.Semaphore:
-        """Whose turn it is to compare key sets."""
+        """Semaphore of comparisons of key sets."""
         return self._context.resyncs
 
     def list_now(self) -> None:
-        """List the sources now: one was created or deleted."""
+        """List the sources at once: one was created or deleted."""
         for wake in self._wakes:
             wake.set()
 
     def apply_control(self, info: SourceInfo) -> None:
-        """Orders were given here, or the source was changed: it need not wait for its next renewal."""
+        """Apply a change made through this replica without waiting for the next renewal."""
         held = self.held.get(info.definition.name)
         if held is not None and held.lease.fence == info.fence:
             held.control.update(info.control, info.definition.changeable)
 
     def current(self, info: SourceInfo) -> SourceInfo:
-        """A source as its holder sees it now, where that is us: newer than what it reported.
+        """Return a source with its live report and position, where this replica holds it; else `info`.
 
-        Report and position are of this moment. `info` may be older: its position beside a later report would be that of a
+        Report and position are of the same moment. `info` may be older: its position with a later report would describe a
         source that is LIVE and lags.
         """
         held = self.held.get(info.definition.name)
@@ -111,7 +111,7 @@ class Ownership:
         return replace(info, position=held.run.stored, report=held.progress.current_report(), reported_ms=0)
 
     def record_verification(self, name: str, drift_count: int) -> None:
-        """A source was verified, perhaps one of ours."""
+        """Note the result of a verification, where this replica holds the source."""
         held = self.held.get(name)
         if held is not None:
             held.progress.record_verification(drift_count)
@@ -123,13 +123,13 @@ class Ownership:
             held.stop.set()
 
     async def run(self) -> None:
-        """Take sources and copy them until cancelled; on the way out every lease is given back."""
+        """Acquire sources and copy them until cancelled; releases every lease at the end."""
         async with asyncio.TaskGroup() as group:
             for shard in range(len(self._wakes)):
                 group.create_task(self._list_forever(shard, group), name=f"sources of shard {shard}")
 
     async def _list_forever(self, shard: int, group: asyncio.TaskGroup) -> None:
-        """List one shard's sources and take those that are free, for ever."""
+        """List one shard's sources and acquire the free ones, until cancelled."""
         backoff, wake = Backoff(self._context.rng), self._wakes[shard]
         while True:
             wait_s = self._lease_ms / 2000
@@ -152,7 +152,7 @@ class Ownership:
         try:
             lease = await self._context.link.acquire_lease(name, holder=self._holder, lease_ms=self._lease_ms)
         except (LeaseHeld, SourceNotFound):
-            return  # another one was quicker, or it is gone
+            return  # another replica was faster, or the source was deleted
         log.info("lease won", extra=fields(source=name, fence=lease.fence))
         note = self._file.note(name)
         if note:
@@ -165,7 +165,7 @@ class Ownership:
         group.create_task(self._hold(name, held), name=f"source {name}")
 
     async def _hold(self, name: str, held: HeldSource) -> None:
-        """Copy under a lease until either the source or the lease ends."""
+        """Copy under a lease until the source or the lease ends."""
         try:
             async with asyncio.TaskGroup() as group:
                 run = group.create_task(self._copy(name, held))
@@ -212,6 +212,6 @@ class Ownership:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await self._context.link.release_lease(name, fence=held.lease.fence)
         except (EddylineError, TimeoutError):
-            pass  # it runs out by itself, or it was lost already
+            pass  # it expires, or was lost already
         del self.held[name]
         await self._forget_source(name)

@@ -1,14 +1,14 @@
-"""A source's life under one lease: judge, resync, consume, recover.
+"""A source's life under one lease: check, resync, consume, recover.
 
-Each attempt starts at the stored position and ends with a reason; the next one follows by itself, after a backoff, unless
-the reason is a stop. Nothing survives an attempt but the position.
+Each attempt starts at the stored position and ends with a reason. The next one follows after a back-off, unless the
+reason is a stop. Only the position survives an attempt.
 
-    CONNECTING -> judge -> [RESYNCING: key sets, gap] -> SNAPSHOT or CATCHING_UP, to the last revision of the start -> LIVE
-    LIVE -> keys left without a word (seen by a look) -> RESYNCING      anything lost -> RECOVERING -> judge ...
-    another stream, or a resync asked for -> RESYNCING: values, gap -> CATCHING_UP -> LIVE
-    none there -> SOURCE_LOST (looked for again)      too large -> OVERSIZE (looked at again)
-    STREAM_RECREATED, CURSOR_EXPIRED -> nothing more until a resync is asked for, its policies are others, or the next lease
-    CURSOR_AHEAD -> nothing more until a resync is asked for, also over leases: the store keeps it, since a stream that was
+    CONNECTING -> check -> [RESYNCING: key sets, gap] -> SNAPSHOT or CATCHING_UP, to the last revision of the start -> LIVE
+    LIVE -> keys left without a message (found by an audit) -> RESYNCING      anything lost -> RECOVERING -> check ...
+    another stream, or a requested resync -> RESYNCING: values, gap -> CATCHING_UP -> LIVE
+    no such bucket -> SOURCE_LOST (polled)      message too large -> OVERSIZE (polled)
+    STREAM_RECREATED, CURSOR_EXPIRED -> stopped until a resync is requested, the policies change, or the next lease
+    CURSOR_AHEAD -> stopped until a resync is requested, also over leases: the store persists it, since a stream that was
     rolled back looks right again once it has grown past the position
     paused -> PAUSED until it is resumed
 
@@ -36,29 +36,28 @@ from eddyline.core.errors import (
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep, wait_event
 from eddyline.core.runtime.logging import fields
-from eddyline.ingest.copy.cap_split import apply_within_cap, exceeds_cap
+from eddyline.ingest.copy.cap_split import exceeds_cap
 from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.dead_letters import DeadLetters
 from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.forward import Forward, retried
-from eddyline.ingest.copy.gaps import find_gaps, tail_gap, with_unfit_gaps
-from eddyline.ingest.copy.position import Position, decode_position, revision_of, time_of
-from eddyline.ingest.copy.stopped import SourceStopped, expired
+from eddyline.ingest.copy.position import Position, decode_position, revision_of
+from eddyline.ingest.copy.stopped import SourceStopped
 from eddyline.ingest.nats.consumer_names import consumer_name, delete_stale_consumers, name_prefix
-from eddyline.ingest.resync.adopt import AdoptionRequest, adopt_stream, count_changed, only_changes
+from eddyline.ingest.resync.adopt import AdoptionRequest, adopt_stream, count_changed
 from eddyline.ingest.resync.bootstrap import bootstrap
 from eddyline.ingest.resync.resume_check import ResumeDecision, check_resume
 from eddyline.ingest.resync.resync import resync
 from eddyline.ingest.resync.stream_audit import ComparisonPace, StreamAudit
+from eddyline.ingest.sources.copy_loop import AdoptedRange, CopyLoop, DueComparisons
 from eddyline.ingest.sources.standstill import Standstill
 from eddyline.ingest.sources.stream_warnings import StreamWarnings
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine
+    from typing import NoReturn
 
     from eddyline.core.model.source import Lease
-    from eddyline.core.records.batch import Batch
-    from eddyline.ingest.copy.batch import Chunk, PlacedGap
     from eddyline.ingest.copy.progress import Progress
     from eddyline.ingest.nats.stream import Stream
     from eddyline.ingest.resync.resync import ResyncResult
@@ -68,20 +67,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_S_MAX: Final = 5.0
-"""How long at most until a missing bucket is looked for again."""
+"""Cap of the back-off between attempts, and the interval at which a missing bucket is polled."""
 OVERSIZE_CHECK_S: Final = 30.0
-"""How long until it is seen that somebody removed a message that does not fit."""
+"""Interval of attempts while a message does not fit: it bounds the delay until its removal is seen."""
 GOOD_ATTEMPT_S: Final = 10.0
-"""An attempt that was LIVE this long owes its end to something new: the backoff starts over."""
+"""An attempt that ran at least this long counts as successful: its failure resets the retry back-off."""
 SWEEP_S_MAX: Final = 2.0
-"""For consumers left behind: one whose NATS server is dead is not deleted before its group has another leader."""
+"""Bound of the removal of stale consumers. NATS deletes one of a dead server only after its group has elected another
+leader."""
 RAISE_CAP: Final = "raise its cap (`eddyline topic update`)"
 CONTROL_CHANGED: Final = "other orders came"
-"""Why a consumer is left where a source is paused or is to resync."""
+"""Reason with which a consumer is broken off where the control state changes."""
 
 
 class SourceRun:
-    """One leased source. `run` is its task: it ends when the source is no longer ours, or by cancellation."""
+    """One leased source. `run` is its task, which ends when the lease is lost, or by cancellation."""
 
     def __init__(self, lease: Lease, context: SourceContext, progress: Progress, control: SourceControl) -> None:
         definition = lease.source.definition
@@ -96,14 +96,12 @@ class SourceRun:
         self._prefix = ""
         self._backoff = Backoff(context.rng, cap_s=RETRY_S_MAX)
         self._attempt_number = 0
-        self._compare_due, self._values_due = False, ""
-        """Whether key sets are compared before it is read on, and why values too, "" = they need not be."""
+        self._due = DueComparisons()
         self._values_pace = ComparisonPace(context.clock.monotonic_s(), context.audit_interval_s)
-        self._compared_to, self._was_rolled_back = 0, False
-        """Up to this revision of the stream only what differs from the fold is written."""
+        self._adopted = AdoptedRange()
         self._stream_name = f"KV_{definition.bucket}" if definition.bucket else definition.stream
         self._lost_to = lease.source.report.last_revision
-        """The last revision that the stream is known to have had, where it is another one now."""
+        """Last revision that the previous stream is known to have had, where the position is not of the present one."""
         self._forward = Forward(
             context.link,
             source=definition.name,
@@ -134,14 +132,14 @@ class SourceRun:
 
     @property
     def stored(self) -> bytes:
-        """The position as the store has it, as far as this lease has heard: everything up to it is applied."""
+        """The stored position, as this lease knows it: everything up to it is applied."""
         return self._forward.stored
 
     async def run(self) -> None:
-        """Copy until the source is no longer ours.
+        """Copy until the lease is lost.
 
         Raises:
-            StaleFence, SourceNotFound, TopicNotFound: it is another replica's, or gone.
+            StaleFence, SourceNotFound, TopicNotFound: another replica has the source, or it was deleted.
         """
         self._control.on_change = self._on_control_change
         try:
@@ -156,8 +154,8 @@ class SourceRun:
             await self._leave()
 
     def _on_control_change(self) -> None:
-        """Other orders came: what was received is applied, then the attempt ends. A letter that found no place goes to the
-        new one."""
+        """End the attempt once the received messages are applied. A dead letter that could not be stored goes to the new
+        topic."""
         if not self._control.paused and self.progress.state in ("PAUSED", "LIVE"):
             self.progress.set_state("CATCHING_UP", detail=self._control.reason)
         if self._control.definition.dead_letter_topic:
@@ -172,7 +170,7 @@ class SourceRun:
             await self._wait_polling()
 
     async def _attempt(self) -> float:
-        """One attempt; the time to wait before the next."""
+        """Make one attempt, and return the time to wait before the next."""
         self._attempt_number += 1
         started_s = self._context.clock.monotonic_s()
         try:
@@ -192,14 +190,14 @@ class SourceRun:
         except TopicFull as error:
             self._recover(f"{error.message}; {RAISE_CAP}, let it discard old, or delete records")
         except ConsumerLost as lost:
-            if self._compare_due or self._control.changed.is_set():
+            if self._due.keys or self._control.changed.is_set():
                 return 0.0
             self._recover(str(lost))
         except EddylineError as error:
             if not retried(error):
                 log.error("source failed", extra=fields(source=self._definition.name, error=error.message))
             self._recover(error.message)
-        except Exception as error:  # the root of a source's work: one defect must not end the others
+        except Exception as error:  # root of a source's work: one defect must not end the other sources
             log.exception("source broke", extra=fields(source=self._definition.name))
             self._recover(f"internal: {type(error).__name__}")
         if self._context.clock.monotonic_s() - started_s >= GOOD_ATTEMPT_S:
@@ -239,10 +237,10 @@ class SourceRun:
         done = bootstrap_text
         if decision.adopt_reason and position is not None:
             position, done = await self._adopt(decision, position, resync_serial, name)
-        elif self._values_due and position is not None:
-            decision = replace(decision, adopt_reason=self._values_due)
+        elif self._due.values and position is not None:
+            decision = replace(decision, adopt_reason=self._due.values)
             position, done = await self._adopt(decision, position, position.resync_serial, name)
-        elif decision.resync or self._compare_due:
+        elif decision.resync or self._due.keys:
             position, resynced = await self._resync(decision, position)
             done = ", ".join(filter(None, (bootstrap_text, resynced)))
         start = revision_of(position) + 1
@@ -264,7 +262,7 @@ class SourceRun:
         ) as consumer:
             self._consumer = consumer
             self.progress.counts.consumers += 1
-            if self._control.changed.is_set():  # they came while the consumer was made
+            if self._control.changed.is_set():  # it changed while the consumer was created
                 self._on_control_change()
             try:
                 await self._consume(consumer, stream, position, name)
@@ -272,7 +270,7 @@ class SourceRun:
                 self._consumer = None
 
     async def _bootstrap(self) -> str:
-        """Begin with the newest artifact, where there is one; what was done, in words."""
+        """Import the newest artifact, where there is one, and return a description of it."""
         self.progress.set_state("SNAPSHOT")
         link, context = self._context.link, self._context
         bootstrap_text = await bootstrap(link, context.jetstream, self._definition, tell=self.progress.set_reason)
@@ -281,7 +279,7 @@ class SourceRun:
         return bootstrap_text
 
     async def _own_position(self) -> Position | None:
-        """The stored position. One of an artifact may tell of resyncs that nobody asked for here."""
+        """The stored position. One from an artifact may count resyncs that were never requested of this source."""
         position = decode_position(self._forward.stored)
         if position is not None and position.resync_serial > self._control.resync_serial:
             position = replace(position, resync_serial=self._control.resync_serial)
@@ -289,13 +287,13 @@ class SourceRun:
         return position
 
     async def _wait_connected(self) -> None:
-        """Wait until NATS is there. Raises ConsumerLost where other orders come before."""
+        """Wait for the connection to NATS. Raises ConsumerLost where the control state changes first."""
         await self._until_control_changes(self._context.connection.wait_connected())
         if not self._context.connection.connected:
             raise ConsumerLost(CONTROL_CHANGED)
 
     async def _until_control_changes(self, work: Coroutine[object, object, object]) -> None:
-        """Do something that does not fail, or leave it where other orders come before it is done."""
+        """Run work that does not fail; cancel it where the control state changes first."""
         async with asyncio.TaskGroup() as group:
             work_task = group.create_task(work)
             control_changed = group.create_task(self._control.changed.wait())
@@ -305,16 +303,16 @@ class SourceRun:
 
     def _lost(self, reason: str) -> None:
         if reason != CONTROL_CHANGED:
-            self.progress.set_state("RESYNCING" if self._compare_due else "RECOVERING", reason)
+            self.progress.set_state("RESYNCING" if self._due.keys else "RECOVERING", reason)
 
     def _enter_reading(self, is_first: bool, start: int, done: str, stream: Stream) -> None:
-        """State while what is there is read. A source that only compared goes straight to LIVE, which says it."""
+        """Set the state while the backlog is read. A source that only compared goes straight to LIVE."""
         resumed = "from the beginning" if start == 1 else f"resumed at {start}"
         detail = ", ".join(filter(None, (done, resumed, stream.rule_note)))
         self.progress.set_state("SNAPSHOT" if is_first else "CATCHING_UP", detail=detail)
 
     async def _resync(self, decision: ResumeDecision, position: Position | None) -> ResyncResult:
-        self.progress.set_state("RESYNCING", self.progress.reason if self._compare_due else "")
+        self.progress.set_state("RESYNCING", self.progress.reason if self._due.keys else "")
         async with self._context.resyncs:
             resynced = await resync(
                 jetstream=self._context.jetstream,
@@ -325,22 +323,24 @@ class SourceRun:
                 forward=self._forward,
                 resync_serial=self._control.resync_serial,
             )
-        self._compare_due = False
+        self._due.keys = False
         self.progress.counts.resyncs += position is not None
         self.progress.position_revision = revision_of(resynced.position)
         return resynced
 
     async def _adopt(self, decision: ResumeDecision, position: Position, resync_serial: int, name: str) -> ResyncResult:
-        """Take the stream as it is."""
+        """Adopt the stream as it is now."""
         self.progress.set_state("RESYNCING", detail=decision.adopt_reason)
         async with self._context.resyncs:
             resynced = await adopt_stream(self._adoption_request(decision, name, resync_serial), position)
-        self._compare_due, self._values_due = False, ""
+        self._due.keys, self._due.values = False, ""
         self.progress.counts.resyncs += 1
         if decision.is_other:
             self._lost_to = 0
-            self._compared_to = decision.stream.last_revision if decision.stream.bucket else 0
-            self._was_rolled_back = decision.stream.created_ns == position.created_ns
+            self._adopted = AdoptedRange(
+                through=decision.stream.last_revision if decision.stream.bucket else 0,
+                was_rolled_back=decision.stream.created_ns == position.created_ns,
+            )
         self.progress.switch_stream(revision_of(resynced.position), decision.stream.last_revision)
         return resynced
 
@@ -361,9 +361,7 @@ class SourceRun:
             decision.is_other,
         )
 
-    async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None, name: str) -> None:
-        """Apply what comes. LIVE from the moment on that the last revision of the start is applied."""
-        caught_up = False
+    async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None, name: str) -> NoReturn:
         audit = StreamAudit(
             stream,
             jetstream=self._context.jetstream,
@@ -371,96 +369,26 @@ class SourceRun:
             topic=self._definition.topic,
             resyncs=self._context.resyncs,
             clock=self._context.clock,
-            changed=lambda look, through: count_changed(self._adoption_request(ResumeDecision(look), name, 0), through),
+            changed=lambda seen, through: count_changed(self._adoption_request(ResumeDecision(seen), name, 0), through),
             values=self._values_pace,
             resumed=position is not None,
             audit_interval_s=self._context.audit_interval_s,
             on_audit=self._warnings.warn_once,
         )
-        while True:
-            if not (caught_up or consumer.failed):
-                caught_up = await self._is_caught_up(consumer, stream, position)
-            if caught_up and not consumer.failed:
-                reason = await audit.check(self.progress.position_revision, drained=consumer.drained)
-                if reason:
-                    self._values_due = reason if audit.values_differ else ""
-                    self._resync_because(reason, consumer)
-            chunk = await self._next_chunk(consumer, audit.wait_s if caught_up else self._context.audit_interval_s)
-            if chunk is None:
-                continue
-            self.progress.set_head(max(chunk.last_revision, consumer.last_seen_revision))
-            chunk_gaps = await find_gaps(self._context.jetstream, stream, chunk)
-            stop = chunk_gaps.evicted if self._definition.on_expired == "STOP" else None
-            if stop is not None:
-                chunk.truncate(stop)
-            if chunk.last_revision > revision_of(position):
-                position = await self._apply(stream, chunk, chunk_gaps.gaps, position)
-            if stop is not None:
-                expired_stop = expired(stream, stop.after_revision + 1, stop.revision - 1)
-                raise expired_stop.until_resync(self._definition.name)
-            if chunk_gaps.overrun:
-                self._resync_because(f"{stream.origin} dropped revisions before they were read", consumer)
-
-    async def _apply(
-        self, stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap], position: Position | None
-    ) -> Position:
-        """Apply a chunk with those of `gaps` that lie in it; the position then."""
-        placed_gaps = [placed for placed in gaps if placed.gap.source_first <= chunk.last_revision]
-        await self._dead_letters.store(stream, chunk.unfit)
-        serial = position.resync_serial if position is not None else self._control.resync_serial
-        position = chunk.position(stream.created_ns, serial, time_of(position))
-        batch = await self._batch(stream, chunk, placed_gaps)
-        await apply_within_cap(self._forward, batch, position, moves=True, trace=chunk.trace)
-        self.progress.position_revision = position.revision
-        return position
-
-    async def _batch(self, stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Batch | None:
-        """What of a chunk is written; of what a resync takes from another stream only what differs from the fold."""
-        if chunk.revisions and chunk.revisions[0] <= self._compared_to:
-            changed = await only_changes(
-                self._context.link, self._definition.topic, chunk, later_too=self._was_rolled_back
-            )
-            chunk.keep_rows(changed, self._compared_to)
-        return chunk.batch(with_unfit_gaps(stream, chunk, gaps))
-
-    async def _next_chunk(self, consumer: Consumer, wait_s: float) -> Chunk | None:
-        """The next chunk; None = nothing is there, or none came within `wait_s`."""
-        timer = self._context.clock.call_later(wait_s, consumer.wake)
-        try:
-            return await consumer.next_chunk()
-        finally:
-            timer.cancel()
-
-    def _resync_because(self, reason: str, consumer: Consumer) -> None:
-        # What was received is applied first: the stream may not have it any more.
-        self._compare_due = True
-        consumer.break_off(reason)
-
-    async def _is_caught_up(self, consumer: Consumer, stream: Stream, position: Position | None) -> bool:
-        """Whether everything up to the last revision of the start is applied.
-
-        Revisions at the end may be gone, so that no message ever reaches the target: where the consumer has nothing
-        more, the stream is asked, and the position moved alone.
-        """
-        target = stream.last_revision
-        at_revision = revision_of(position)
-        if at_revision < target:
-            if not consumer.drained:
-                return False
-            following = await self._context.jetstream.next_message(stream, at_revision + 1)
-            if following is not None:
-                return False  # it comes, and what is missing before it is judged then
-            if (await self._context.jetstream.refresh(stream)).first_revision > at_revision + 1:
-                self._resync_because(f"{stream.origin} was purged before it was read", consumer)
-                return False
-            if consumer.drained:  # nothing came while we asked
-                start_position = Position(stream.created_ns, 0, resync_serial=self._control.resync_serial)
-                moved = (position or start_position).advanced_to(target, stream.server_ns)
-                await self._forward.apply(tail_gap(stream, at_revision, target), moved)
-                consumer.note_skipped(target)
-                self.progress.position_revision = target
-        self.progress.set_state("LIVE", detail="caught up")
-        return True
+        loop = CopyLoop(
+            consumer,
+            stream,
+            context=self._context,
+            definition=self._definition,
+            control=self._control,
+            forward=self._forward,
+            dead_letters=self._dead_letters,
+            progress=self.progress,
+            audit=audit,
+            due=self._due,
+            adopted=self._adopted,
+        )
+        await loop.run(position)
 
     async def _stopped(self, stopped: SourceStopped) -> float:
         self._standstill.record_stop(stopped)
@@ -487,15 +415,15 @@ class SourceRun:
         self.progress.set_state("RECOVERING", reason)
 
     async def _leave(self) -> None:
-        """Remove what may be left at NATS."""
+        """Delete the consumers that may be left at NATS."""
         if self._prefix and self._context.connection.connected:
             await self._sweep(self._stream_name)
 
     async def _sweep(self, stream_name: str, *, keep: str = "") -> None:
-        """Remove consumers of before; bounded, and never in the way of a beginning or an end."""
+        """Delete consumers of earlier attempts, in bounded time, so that neither a start nor a stop waits for them."""
         jetstream = self._context.jetstream
         try:
             async with asyncio.timeout(SWEEP_S_MAX):
                 await delete_stale_consumers(jetstream, stream_name, self._prefix, fence=self._fence, keep=keep)
         except (TimeoutError, NatsUnreachable):
-            pass  # the server removes them after their threshold
+            pass  # the server removes them after their inactive threshold

@@ -1,19 +1,20 @@
-"""The sources file: what a replica makes sure exists before it serves.
+"""The sources file: sources that a replica creates before it serves.
 
     [[source]]
     name = "certs"      # source
     bucket = "certs"    # JetStream KV bucket
-    topic = "certs"     # KV topic; made with defaults if it is missing
+    topic = "certs"     # KV topic; created with defaults if it is missing
 
 The file is compared with the store in both directions, at the start and with each report of a source:
 
-* a source that is not there is created; where that is refused, it is tried again each `RETRY_S`;
-* one whose policies or dead-letter topic differ gets those of the file at the start. A change by hand holds until then;
-* one that differs in what is settled when a source is made is copied as the store has it, and the difference is told;
-* one that the file does not name is copied too, and that is told.
+* a source that does not exist is created; where the store refuses it, creation is tried again each `RETRY_S`;
+* a source with other policies or another dead-letter topic gets those of the file at the start. A change by hand holds
+  until then;
+* a source that differs in fixed fields is copied as the store has it, and its `file_drift` reports the difference;
+* a source that the file does not name is copied too, with a warning.
 
-I1: no difference ends the process: every way out of one goes through an ingest that runs. Only a file that cannot be read or
-parsed does, which is mended in the file.
+I1: no difference ends the process: every remedy needs an ingest that runs. Only a file that cannot be read or parsed ends
+it; the remedy for that is in the file.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 30.0
-"""How often a source that could not be made is tried again: somebody may have made room for it."""
+"""Interval at which refused sources are tried again: the reason for the refusal may be gone."""
 FIELDS: Final = ("name", "bucket", "stream", "topic", "on_expired", "on_recreated", "dead_letter_topic")
 LISTS: Final = ("key_prefixes", "subjects")
 _POLICIES: Final[dict[str, Policy]] = {"resync": "RESYNC", "stop": "STOP"}
 
 
 def parse_sources(text: str, where: str) -> list[SourceDefinition]:
-    """The definitions in a file's text; `where` names it in errors.
+    """Parse a file's text into definitions; `where` names the file in errors.
 
     Raises:
         SettingsError: not TOML, something unknown or missing, a bad name, or a name or topic given twice.
@@ -70,7 +71,7 @@ def parse_sources(text: str, where: str) -> list[SourceDefinition]:
 
 
 class SourcesFile:
-    """What a file asks for, compared with what the store has. `where` = its path; without a file nothing differs."""
+    """Definitions of a file, compared with the store. `where` = its path; without a file nothing differs."""
 
     def __init__(self, definitions: Sequence[SourceDefinition] = (), where: str = "") -> None:
         self.where = where
@@ -79,11 +80,11 @@ class SourcesFile:
 
     @property
     def has_refused(self) -> bool:
-        """True = a source of it could not be made."""
+        """True = the store refused a source of the file."""
         return bool(self._refused)
 
     def drift(self, definition: SourceDefinition) -> str:
-        """How a source of the store differs from the file, and the way out; "" = it does not."""
+        """Describe how a source of the store differs from the file, with the remedy; "" = no difference."""
         wanted = self._definitions.get(definition.name)
         if wanted is None or wanted == definition:
             return ""
@@ -96,7 +97,7 @@ class SourcesFile:
         return f"it differs from {self.where} in {differing}; {hint}"
 
     def note(self, name: str) -> str:
-        """That the file does not name a source; "" = it does, or there is no file."""
+        """Warning for a source that the file does not name; "" = it does, or there is no file."""
         if not self.where or name in self._definitions:
             return ""
         return f"{self.where} does not name it; it is copied until `eddyline source delete {name}`"
@@ -106,7 +107,7 @@ class SourcesFile:
         return name in self._definitions
 
     def missing(self, existing: Collection[str]) -> dict[str, str]:
-        """What the file names and the store does not have, by name, each for people."""
+        """Warnings for sources of the file that the store does not have, by name."""
         return {
             name: f"{self.where} names source {name}, which is not made: "
             f"{self._refused.get(name, 'it was deleted; the next start of ingest makes it again')}"
@@ -115,22 +116,22 @@ class SourcesFile:
         }
 
     def remakes(self, name: str) -> list[str]:
-        """That a source which was deleted is made again, for people; empty = the file does not name it."""
+        """Warning for a deleted source that the next start creates again; empty = the file does not name it."""
         return (
             [f"{self.where} names {name}: the next start of ingest makes it again"] if name in self._definitions else []
         )
 
     async def ensure(self, link: StoreLink) -> None:
-        """Create what is missing, and set policies and dead-letter topics as the file has them.
+        """Create missing sources, and set policies and dead-letter topics as the file has them.
 
         Raises:
-            StoreUnreachable and its like: try again.
+            StoreUnreachable and other errors that a retry may cure.
         """
         for definition in self._definitions.values():
             await self._ensure(link, definition)
 
     async def retry(self, link: StoreLink) -> None:
-        """Try again what was refused.
+        """Try the refused sources again.
 
         Raises:
             As `ensure`.
@@ -157,7 +158,7 @@ class SourcesFile:
             self._refused[name] = error.message
 
     async def _update_existing(self, link: StoreLink, wanted: SourceDefinition) -> None:
-        """Set what an update may set; tell of the rest."""
+        """Set the changeable fields; log a difference in the others."""
         existing = (await link.get_source(wanted.name)).definition
         if not is_updatable(existing, wanted):
             log_fields = fields(source=wanted.name, reason=self.drift(existing))
@@ -169,7 +170,7 @@ class SourcesFile:
 
 
 async def _exists(link: StoreLink, name: str) -> bool:
-    """Whether there is one; asked by name, since a list would need every shard."""
+    """Whether the source exists; asks by name, since a list would need every shard."""
     try:
         await link.get_source(name)
     except SourceNotFound:

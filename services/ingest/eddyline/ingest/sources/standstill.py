@@ -1,5 +1,4 @@
-"""A source that stands still: the stop that only a resync ends, and looks at how far its stream has got meanwhile, and at
-what it may lose.
+"""A source that stands still: the stop that only a resync ends, and polls of its stream's head and settings.
 
 Threading: event loop.
 """
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Standstill:
-    """Of one source. `stop` = the one that only a resync ends, as the store keeps it, or will once it is reported."""
+    """Standstill of one source. `stop` = the stop that only a resync ends, as the store has it or will have it after the
+    next report."""
 
     def __init__(
         self,
@@ -44,21 +44,23 @@ class Standstill:
         self._warnings = warnings
 
     def check(self) -> None:
-        """Raises SourceStopped where a stop holds and no resync was asked for, whether NATS is there or not."""
+        """Raise SourceStopped where a stop holds and no resync was requested, whether NATS is connected or not."""
         position = decode_position(self._forward.stored)
         held = held_stop(self.stop, position)
         if held is not None and position is not None and position.resync_serial >= self._control.resync_serial:
             raise held
 
     def record_stop(self, stopped: SourceStopped) -> None:
-        """The source has stopped."""
+        """Remember a stop of the kind that the store persists."""
         if stopped.state == PERSISTENT_STOP:
             self.stop = SourceStop(stopped.state, stopped.reason, self._forward.stored)
 
     async def update_head(self, definition: SourceDefinition) -> None:
-        """See how far the stream is, so that lag is told while nothing is read. What does not answer is asked again.
+        """Read the stream's head, so that lag is reported while nothing is copied. A request that fails is repeated at the
+        next poll.
 
-        How far the old one was stays known where it is another one now: it says what a resync has to call lost.
+        The last revision of the previous stream stays known where the stream is another one now: a resync reports it as
+        lost.
         """
         try:
             stream = await self._jetstream.source_stream(definition)

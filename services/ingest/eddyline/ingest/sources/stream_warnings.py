@@ -1,7 +1,7 @@
-"""Saying, of each stream that a source reads, what of its settings lets revisions go before they are read.
+"""Warnings about stream settings that let revisions leave before they are read.
 
-Once a stream and its settings, however often it is looked at: made after its source, made again, taken up again, or edited
-while it is copied, paused or stopped. What holds now is in the source's progress at all times.
+Each stream and its settings are logged once, however often NATS reports them: the stream may be created after its source,
+recreated, or edited while it is copied, paused or stopped. The source's progress always has the present warnings.
 Threading: event loop.
 """
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamWarnings:
-    """What was said of a source's streams; the last one is known."""
+    """Warnings logged for one source; remembers the last one."""
 
     def __init__(self, source: str, progress: Progress) -> None:
         self._source = source
@@ -28,7 +28,7 @@ class StreamWarnings:
         self._warned: tuple[bytes, list[str]] = (b"", [])
 
     def warn_once(self, stream: Stream) -> None:
-        """Warn of a stream, unless it is the one that was told of last and may lose no more than then."""
+        """Log the stream's warnings, unless the last log line was about the same stream and the same warnings."""
         warnings = stream.loss_warnings
         self._progress.set_stream_settings(stream)
         if (stream.identity, warnings) == self._warned:

@@ -108,7 +108,7 @@ async def test_a_store_that_ends_waits_for_nothing() -> None:
         wal.give_up()
         disk.next_fault("pwritev", error=errno.ENOMEM)
         with pytest.raises(OSError, match="Cannot allocate"):
-            wal._patiently(lambda: disk.call("pwritev"))
+            wal._retry(lambda: disk.call("pwritev"))
 
 
 async def test_a_file_that_cannot_be_opened_for_a_read_is_not_damaged() -> None:

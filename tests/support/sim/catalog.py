@@ -36,7 +36,7 @@ class SimCatalog:
         """
         self._fs = fs
         self._file = str(path)
-        self._ledger = CatalogDiff(self._file)
+        self._diff = CatalogDiff(self._file)
         self._refusal = ""
         self._fails: bool | None = None
         stops = fs.step()
@@ -55,11 +55,11 @@ class SimCatalog:
         self._fs.stop(self._fs.step())
         head = self._content.get(HEAD_KEY)
         stored = [KeyValue(key, self._content[key]) for key in sorted(self._content)]
-        return (None if head is None else decode_head(head, self._file)), self._ledger.read(stored)
+        return (None if head is None else decode_head(head, self._file)), self._diff.read(stored)
 
     def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
         self._check_open()
-        changes = self._ledger.changes(head, changed, gone)
+        changes = self._diff.changes(head, changed, gone)
         stops = self._fs.step()
         if self._fs.takes_effect(stops) and self._fails is not False:
             self._content.update(changes.puts)
@@ -69,7 +69,7 @@ class SimCatalog:
         if self._fails is not None:
             self._refusal = "the catalog's disk failed"
             raise CatalogFailed(self._refusal)
-        self._ledger.settle(changes)
+        self._diff.commit(changes)
 
     def close(self) -> None:
         self._refusal = self._refusal or "the catalog is closed"

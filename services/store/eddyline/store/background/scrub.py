@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.log.control import base_of
-from eddyline.store.storage.segment.reader import opened, read_footer, read_message
+from eddyline.store.storage.segment.reader import open_segment, read_footer, read_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -137,7 +137,7 @@ def _verify(fs: Fs, path: Path, entry: BatchEntry) -> None:
     Raises:
         DataCorrupt.
     """
-    file = opened(fs, path)
+    file = open_segment(fs, path)
     try:
         read_message(file, path, entry)
     finally:

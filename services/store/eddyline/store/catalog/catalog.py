@@ -1,18 +1,18 @@
-"""What a catalog is to the store: all that a checkpoint keeps, so that the log before it need not be replayed.
+"""Catalog interface: the state that a checkpoint keeps, so that the log before it need not be replayed.
 
-Topics with their configurations, floors, bitmaps, segments, writers, sources and idempotency keys, and where each WAL shard
-is read from. It is part of the truth: what it says and the log after it says nothing of is nowhere else.
+It holds the topics with their configurations, floors, bitmaps, segments, writers, sources and idempotency keys, and the
+replay position of each WAL shard. It is part of the truth: state that is neither in it nor in the log after it is lost.
 
 Two implementations, held to one conformance suite: `eddyline.store.catalog.rocksdb` and the tests' catalog in memory.
 
-I1: one `write` is atomic and durable: one that returned survives every crash, one that was cut is there wholly or not at
-all.
-I2: a write replaces the whole of each topic it names, and nothing of any other.
-I3: what is loaded was checked, by checksums of its own; no damage is passed on.
+I1: one `write` is atomic and durable: a write that returned survives every crash, an interrupted one is stored completely
+or not at all.
+I2: a write replaces each topic it names completely, and changes no other topic.
+I3: loaded values were verified by their own checksums; damage is never passed on.
 Threading: all calls belong to one thread at a time. `write` is slow; most of it is one sync, which lets other threads run.
 Failure: any failure of the engine below is `CatalogFailed`, final until the catalog is opened again. Damage is
-`DataCorrupt`, at the open or while the topics are loaded.
-Not promised: that the values fit each other or the files they name; recovery looks.
+`DataCorrupt`, raised at the open or while the topics are loaded.
+Not promised: that the values are consistent with each other or with the files they name; recovery checks that.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class CatalogFailed(Exception):
-    """The engine below is broken. Whether the write in hand is stored is known when the catalog is opened again."""
+    """The engine below failed. Whether the interrupted write is stored is known when the catalog is opened again."""
 
 
 class WalPosition(NamedTuple):
-    """Where one WAL shard is read from. All files below `state_number`, and that one's frames below `state_offset`, are
-    reflected in the catalog: replay begins there. An offset is left by a replay that was cut off.
+    """Replay position of one WAL shard. The catalog reflects all files below `state_number`, and that one's frames below
+    `state_offset`: replay begins there. A replay that was interrupted leaves an offset.
 
     Files from `data_number` on hold frames that no segment has yet; those below `state_number` are only indexed.
     `previous_bytes` is the bytes of frames of file `state_number` - 1; -1 = there is none.
@@ -48,7 +48,7 @@ class WalPosition(NamedTuple):
 
 
 class ErasingEntry(NamedTuple):
-    """A deleted topic whose records may still be in WAL files and, where it had a fold, in the fold's; and until when."""
+    """A deleted topic whose records may still be in WAL files and, if `folds`, in the fold's files, until `due_ms`."""
 
     topic_id: int
     due_ms: int
@@ -57,10 +57,10 @@ class ErasingEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CatalogHead:
-    """What is about no one topic. `checkpoint` counts the checkpoints that were completed.
+    """State that belongs to no single topic. `checkpoint` counts the completed checkpoints.
 
-    `garbage` are paths relative to the data directory that are unlinked when readers let go: files, or a topic's directory
-    with a slash at its end. `erasing` are deleted topics that are not off the disk.
+    `garbage` are paths relative to the data directory that are unlinked when their last reader closes: files, or a topic's
+    directory with a slash at its end. `erasing` are deleted topics that are not yet off the disk.
     """
 
     checkpoint: int
@@ -72,11 +72,11 @@ class CatalogHead:
 
 
 KeyEntry: TypeAlias = tuple[bytes, tuple[bytes, int, int, int]]
-"""An idempotency key, and what its append became: its content's hash, its first and last seq, its commit time in ms."""
+"""An idempotency key and its append: hash of the content, first and last seq, commit time in ms."""
 
 
 class WriterEntry(NamedTuple):
-    """A writer's fence and position, and when it last wrote."""
+    """A writer's fence and position, and the time of its last write."""
 
     writer: str
     fence: int
@@ -99,12 +99,12 @@ class SourceEntry(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True = it says no more than the first format of the catalog can."""
+        """Whether the first format of the catalog can store it."""
         return not (self.settings or self.paused or self.resync_serial or self.stop)
 
 
 class BaseEntry(NamedTuple):
-    """The fold's base: the file that holds the fold as of `seq`. Where the fold had no entry (`rows` 0) there is no file."""
+    """The fold's base: a file with the fold as of `seq`. An empty fold (`rows` 0) has no file."""
 
     seq: int
     generation: int
@@ -116,9 +116,9 @@ class BaseEntry(NamedTuple):
 class TopicEntry:
     """A topic as of the checkpoint.
 
-    All seqs up to `segmented_seq` are in segments or gone. `deleted` and `gaps` are serialized roaring bitmaps of seqs,
-    b"" = empty. `keys` are in the order of their commit. `erase_due_ms` 0 = nothing is to be erased. `base_wanted`: the log
-    does not give what the fold has, until a base does. Of `ephemeral_floor` and `compacted_floor` one is 0: no KV topic is
+    All seqs up to `segmented_seq` are in segments or deleted. `deleted` and `gaps` are serialized roaring bitmaps of seqs,
+    b"" = empty. `keys` are in commit order. `erase_due_ms` 0 = nothing is to be erased. `base_wanted`: the log cannot
+    rebuild the fold until a base is written. One of `ephemeral_floor` and `compacted_floor` is 0: no KV topic is
     EPHEMERAL.
     """
 
@@ -156,23 +156,24 @@ class Catalog(Protocol):
     """The catalog of one store; see the module's invariants."""
 
     def load(self) -> tuple[CatalogHead | None, Iterator[TopicEntry]]:
-        """The head, None where nothing was ever written, and the topics by ascending id.
+        """Return the head, None if nothing was ever written, and the topics by ascending id.
 
         Called once, and read to its end before the first write, which must know what it replaces.
 
         Raises:
-            DataCorrupt: what is stored is damaged; by the iterator too. NewerFormat: a later version wrote it.
+            DataCorrupt: the stored values are damaged; the iterator raises it too. NewerFormat: a later version wrote
+                them.
             CatalogFailed.
         """
 
     def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
-        """Replace the head and the `changed` topics and forget the topics `gone`, as one unit; return when it is durable.
+        """Replace the head and the `changed` topics and remove the topics `gone`, as one unit; return when it is durable.
 
-        A topic is in one of the two at most, and once.
+        A topic appears in one of the two at most, and once.
 
         Raises:
             CatalogFailed.
         """
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close the catalog. Idempotent."""

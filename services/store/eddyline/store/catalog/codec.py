@@ -1,22 +1,23 @@
-"""The bytes of the catalog: one key for the head, one a topic, and pieces of what is large.
+"""Bytes of the catalog: one key for the head, one for each topic, and pieces of large parts.
 
     key "H"                             the head
-    key "T", topic id u64 big-endian    a topic's record; behind it, so that one pass over the keys meets them in order:
+    key "T", topic id u64 big-endian    a topic's record; its pieces follow in key order, so one pass reads both:
     key "T", topic id, xxh3_128         a piece of one of its parts: bytes with this hash
 
-A topic's parts (segments, deleted, gaps, writers, keys) are in its record while they are small. A larger one is cut into
-pieces, and the record says their hashes: a piece is never changed, only named or not, so a checkpoint writes those that are
-new and removes those that are named no more. Keys are cut where a key's own hash says, so that keys which come at the end
-and go at the front leave the pieces between as they are; 100 000 keys are 8 MB, of which a checkpoint writes what is new.
+A topic's parts (segments, deleted, gaps, writers, keys) are in its record while they are small. A larger part is cut into
+pieces, and the record lists their hashes. A piece is never changed, only referenced or not, so a checkpoint writes the new
+pieces and deletes those no longer referenced. Keys are cut at each key whose own hash says so: keys added at the end and
+removed at the front leave the pieces between unchanged. 100 000 keys are 8 MB, of which a checkpoint writes only new
+pieces.
 
-FORMAT.md has the grammar, tests/golden/catalog-1.bin to catalog-3.bin the bytes. Numbers little-endian but for the ids
-in keys; what is control data is JSON with sorted keys, whose readers ignore keys that they do not know.
+FORMAT.md has the grammar, tests/golden/catalog-1.bin to catalog-3.bin the bytes. Numbers are little-endian except the ids
+in keys; control data is JSON with sorted keys, whose readers ignore unknown keys.
 I1: each value carries a checksum seeded by its key, each piece is checked against its name: damaged or misplaced bytes are
 `DataCorrupt`. I2: equal entries are equal bytes.
 Threading: none; pure.
-Rejected: a JSON object a topic (base64 for all that is large, and each key of it parsed 100 000 times at a start); column
-families (one scan in key order does without); pieces of idempotency keys by their number (every piece would change when
-the oldest key goes).
+Rejected: a JSON object for each topic (base64 for everything large, and each key parsed 100 000 times at a start); column
+families (one scan in key order needs none); pieces of idempotency keys by their number (every piece would change when the
+oldest key is removed).
 """
 
 from __future__ import annotations
@@ -49,22 +50,22 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 LATER_FORMAT: Final = 2
-"""That of a topic's record whose source has settings or orders, or that was imported, and of a head whose replay was cut
-off. Every other one is of `FORMAT`."""
+"""Format of a topic's record whose source has settings or control state, or that was imported, and of a head whose
+replay was interrupted. All others use `FORMAT`."""
 STOP_FORMAT: Final = 3
-"""That of a topic's record whose source has a stop that only a resync ends."""
+"""Format of a topic's record whose source has a stop that only a resync ends."""
 HEAD_KEY: Final = b"H"
 TOPIC_PREFIX: Final = b"T"
 TOPIC_KEY: Final = Struct(">cQ")
 HASH_BYTES: Final = 16
 
 INLINE_BYTES_MAX: Final = 1024
-"""A part up to this is in the topic's record: 12 segments, some writers, a small bitmap. So nearly every topic is one
-key."""
+"""A part up to this size is stored in the topic's record: 12 segments, some writers, a small bitmap. So nearly every
+topic is one key."""
 PIECE_BYTES: Final = 64 << 10
-"""A piece of a bitmap or of writers. Smaller ones would be rewritten less and cost more keys."""
+"""Size of a piece of a bitmap or of writers. Smaller pieces would be rewritten less but cost more keys."""
 SEGMENTS_PER_PIECE: Final = 512
-"""40 KB: a topic of 16 000 segments, a terabyte, writes the last of its 32 pieces when one more is sealed."""
+"""40 KB: a topic of 16 000 segments, a terabyte, writes the last of its 32 pieces when one more segment is sealed."""
 KEYS_PER_PIECE: Final = 1024
 """Idempotency keys in a piece, on average: about 80 KB. A power of two."""
 KEYS_PER_PIECE_MAX: Final = 4096
@@ -76,8 +77,8 @@ _LENGTH: Final = Struct("<H")
 _FENCE: Final = Struct("<Qq")
 """A fence, and a time or a duration."""
 _KEY: Final = Struct("<16sQQq")
-_ORDERS: Final = Struct("<BQ")
-"""Whether a source is paused, and how many resyncs were asked for."""
+_CONTROL: Final = Struct("<BQ")
+"""Whether a source is paused, and how many resyncs were requested."""
 
 assert SegmentSummary._fields == (
     "first_seq",
@@ -99,17 +100,17 @@ _HAS_BASE: Final = 4
 _HAS_SOURCE: Final = 8
 _BASE_WANTED: Final = 16
 _COMPACTED: Final = 32
-"""The third floor is that of an import, and not that of an EPHEMERAL topic."""
+"""The third floor is an import's, not that of an EPHEMERAL topic."""
 _FLAGS: Final = {1: 31, 2: 63, 3: 63}
-"""Those of each format."""
+"""Allowed flags of each format."""
 _NO_BASE: Final = BaseEntry(0, 0, 0, 0)
 
 SETTINGS_KNOWN: Final = 1024
-"""Kinds with configurations that are translated once: 100 000 topics have a few between them."""
+"""Cached translations of kinds with configurations: 100 000 topics share a few."""
 
 
 class EncodedTopic(NamedTuple):
-    """A topic's record under its key, and its pieces by theirs."""
+    """A topic's record with its key, and its pieces by key."""
 
     key: bytes
     record: bytes
@@ -117,12 +118,12 @@ class EncodedTopic(NamedTuple):
 
 
 def topic_key(topic_id: int) -> bytes:
-    """The key of a topic's record, and the beginning of its pieces' keys."""
+    """Return the key of a topic's record, which is the prefix of its pieces' keys."""
     return TOPIC_KEY.pack(TOPIC_PREFIX, topic_id)
 
 
 def encode_head(head: CatalogHead) -> bytes:
-    """The value of `HEAD_KEY`."""
+    """Encode the value of `HEAD_KEY`."""
     body = {
         "checkpoint": head.checkpoint,
         "format": LATER_FORMAT if any(position.state_offset for position in head.wal) else FORMAT,
@@ -137,10 +138,10 @@ def encode_head(head: CatalogHead) -> bytes:
 
 
 def decode_head(value: bytes, file: str) -> CatalogHead:
-    """What the value of `HEAD_KEY` says. `file` is what an error names.
+    """Decode the value of `HEAD_KEY`. Errors name `file`.
 
     Raises:
-        DataCorrupt: it is not what was written. NewerFormat: a later version wrote it.
+        DataCorrupt: the checksum fails, or a field is missing. NewerFormat: a later version wrote it.
     """
     try:
         body = json.loads(_unsealed(HEAD_KEY, value, file))
@@ -163,7 +164,7 @@ def decode_head(value: bytes, file: str) -> CatalogHead:
 
 
 def encode_topic(entry: TopicEntry) -> EncodedTopic:
-    """A topic's keys and values."""
+    """Encode a topic's keys and values."""
     key = topic_key(entry.id)
     name, settings = entry.name.encode(), _encode_settings(entry.kind, entry.config)
     is_plain = entry.compacted_floor == 0 and (entry.source is None or entry.source.is_plain)
@@ -219,11 +220,10 @@ def encode_topic(entry: TopicEntry) -> EncodedTopic:
 
 
 def decode_topic(key: bytes, record: bytes, pieces: Mapping[bytes, bytes], file: str) -> TopicEntry:
-    """The topic of a record and of all pieces that lie behind it. `file` is what an error names.
+    """Decode a topic from its record and all pieces stored after it. Errors name `file`.
 
     Raises:
-        DataCorrupt: something is not what was written, or is missing, or is named by nothing. NewerFormat: a later version
-            wrote it.
+        DataCorrupt: a value is damaged, missing, or referenced by no part. NewerFormat: a later version wrote it.
     """
     body = _unsealed(key, record, file)
     try:
@@ -262,14 +262,14 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
     ) = _RECORD.unpack_from(body)
     if flags & ~_FLAGS[record_format]:
         raise corrupt(key, f"has unknown flags {flags:#x}", file)
-    at = _RECORD.size + name_len
-    settings_end = at + settings_len
+    offset = _RECORD.size + name_len
+    settings_end = offset + settings_len
     source_end = settings_end + source_len
-    kind, config = _decode_settings(body[at:settings_end])
+    kind, config = _decode_settings(body[offset:settings_end])
     segments, deleted, gaps, writers, keys = _parts(key, body[source_end:], sizes, pieces, file)
     return TopicEntry(
         TOPIC_KEY.unpack(key)[1],
-        body[_RECORD.size : at].decode(),
+        body[_RECORD.size : offset].decode(),
         kind,
         config,
         config_version,
@@ -300,13 +300,13 @@ def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: s
 
 
 def _parts(key: bytes, tail: bytes, sizes: Sequence[int], pieces: Mapping[bytes, bytes], file: str) -> list[bytes]:
-    """The bytes of each part; every piece is looked at, and every one is of some part."""
+    """Return the bytes of each part; check that every piece is valid and belongs to a part."""
     parts: list[bytes] = []
     named = set[bytes]()
-    at = 0
+    offset = 0
     for size, count in zip(sizes[::2], sizes[1::2], strict=True):
-        end = at + (count * HASH_BYTES if count else size)
-        part = tail[at:end]
+        end = offset + (count * HASH_BYTES if count else size)
+        part = tail[offset:end]
         if count:
             names = [part[start : start + HASH_BYTES] for start in range(0, len(part), HASH_BYTES)]
             part = b"".join([_piece(key, name, pieces, file) for name in names])
@@ -314,9 +314,9 @@ def _parts(key: bytes, tail: bytes, sizes: Sequence[int], pieces: Mapping[bytes,
         if len(part) != size:
             raise corrupt(key, f"has a part of {len(part)} bytes, not {size}", file)
         parts.append(part)
-        at = end
-    if at != len(tail):
-        raise corrupt(key, f"is {len(tail)} bytes behind its source, not {at}", file)
+        offset = end
+    if offset != len(tail):
+        raise corrupt(key, f"is {len(tail)} bytes behind its source, not {offset}", file)
     if len(named) != len(pieces):
         raise corrupt(key, f"names {len(named)} pieces, and {len(pieces)} are there", file)
     return parts
@@ -336,7 +336,7 @@ def _cut(part: bytes, size: int) -> list[bytes]:
 
 
 def _cut_keys(keys: Sequence[KeyEntry]) -> list[bytes]:
-    """Keys in pieces: a new one begins at each key whose hash says so, wherever in the sequence it stands by now."""
+    """Cut keys into pieces: a piece begins at each key whose hash says so, whatever its place in the sequence."""
     pieces: list[bytes] = []
     piece: list[bytes] = []
     for key, done in keys:
@@ -345,7 +345,7 @@ def _cut_keys(keys: Sequence[KeyEntry]) -> list[bytes]:
             pieces.append(b"".join(piece))
             piece = []
         assert len(done[0]) == HASH_BYTES
-        piece.append(_counted(key) + _KEY.pack(*done))
+        piece.append(_prefixed(key) + _KEY.pack(*done))
     if piece:
         pieces.append(b"".join(piece))
     return pieces
@@ -353,43 +353,43 @@ def _cut_keys(keys: Sequence[KeyEntry]) -> list[bytes]:
 
 def _decode_keys(part: bytes) -> tuple[KeyEntry, ...]:
     keys: list[KeyEntry] = []
-    at = 0
-    while at < len(part):
-        key, end = _take_counted(part, at)
+    offset = 0
+    while offset < len(part):
+        key, end = _read_prefixed(part, offset)
         keys.append((key, _KEY.unpack_from(part, end)))
-        at = end + _KEY.size
+        offset = end + _KEY.size
     return tuple(keys)
 
 
 def _encode_writer(entry: WriterEntry) -> bytes:
-    return _FENCE.pack(entry.fence, entry.last_ms) + _counted(entry.writer.encode()) + _counted(entry.position)
+    return _FENCE.pack(entry.fence, entry.last_ms) + _prefixed(entry.writer.encode()) + _prefixed(entry.position)
 
 
 def _decode_writers(part: bytes) -> tuple[WriterEntry, ...]:
     writers: list[WriterEntry] = []
-    at = 0
-    while at < len(part):
-        fence, last_ms = _FENCE.unpack_from(part, at)
-        writer, at = _take_counted(part, at + _FENCE.size)
-        position, at = _take_counted(part, at)
+    offset = 0
+    while offset < len(part):
+        fence, last_ms = _FENCE.unpack_from(part, offset)
+        writer, offset = _read_prefixed(part, offset + _FENCE.size)
+        position, offset = _read_prefixed(part, offset)
         writers.append(WriterEntry(writer.decode(), fence, position, last_ms))
     return tuple(writers)
 
 
 def _encode_source(entry: SourceEntry, *, is_plain: bool) -> bytes:
     texts = (entry.name, entry.bucket, entry.holder)
-    first = _FENCE.pack(entry.fence, entry.lease_ms) + b"".join([_counted(text.encode()) for text in texts])
+    first = _FENCE.pack(entry.fence, entry.lease_ms) + b"".join([_prefixed(text.encode()) for text in texts])
     if is_plain:
         return first
-    first += _counted(entry.settings.encode()) + _ORDERS.pack(entry.paused, entry.resync_serial)
+    first += _prefixed(entry.settings.encode()) + _CONTROL.pack(entry.paused, entry.resync_serial)
     if entry.stop is None:
         return first
     state, reason, position = entry.stop
-    return first + _counted(state.encode()) + _counted(reason.encode()) + _counted(position)
+    return first + _prefixed(state.encode()) + _prefixed(reason.encode()) + _prefixed(position)
 
 
 def _format_of(entry: TopicEntry, *, is_plain: bool) -> int:
-    """The first format that can say all of a topic."""
+    """Return the first format that can store all of a topic."""
     if entry.source is not None and entry.source.stop is not None:
         return STOP_FORMAT
     return FORMAT if is_plain else LATER_FORMAT
@@ -397,34 +397,34 @@ def _format_of(entry: TopicEntry, *, is_plain: bool) -> int:
 
 def _decode_source(part: bytes, record_format: int) -> SourceEntry:
     fence, lease_ms = _FENCE.unpack_from(part)
-    name, at = _take_counted(part, _FENCE.size)
-    bucket, at = _take_counted(part, at)
-    holder, at = _take_counted(part, at)
+    name, offset = _read_prefixed(part, _FENCE.size)
+    bucket, offset = _read_prefixed(part, offset)
+    holder, offset = _read_prefixed(part, offset)
     settings, paused, resync_serial = b"", 0, 0
     stop = None
     if record_format >= LATER_FORMAT:
-        settings, at = _take_counted(part, at)
-        paused, resync_serial = _ORDERS.unpack_from(part, at)
-        at += _ORDERS.size
+        settings, offset = _read_prefixed(part, offset)
+        paused, resync_serial = _CONTROL.unpack_from(part, offset)
+        offset += _CONTROL.size
     if record_format == STOP_FORMAT:
-        state, at = _take_counted(part, at)
-        reason, at = _take_counted(part, at)
-        position, at = _take_counted(part, at)
+        state, offset = _read_prefixed(part, offset)
+        reason, offset = _read_prefixed(part, offset)
+        position, offset = _read_prefixed(part, offset)
         stop = SourceStop(state.decode(), reason.decode(), position)
-    if at != len(part) or paused > 1:
+    if offset != len(part) or paused > 1:
         raise ValueError("bytes behind a source")
     texts = name.decode(), bucket.decode(), fence, holder.decode(), lease_ms, settings.decode()
     return SourceEntry(*texts, paused=bool(paused), resync_serial=resync_serial, stop=stop)
 
 
-def _counted(cell: bytes) -> bytes:
+def _prefixed(cell: bytes) -> bytes:
     return _LENGTH.pack(len(cell)) + cell
 
 
-def _take_counted(part: bytes, at: int) -> tuple[bytes, int]:
-    """A cell behind its length, and where it ends."""
-    start = at + _LENGTH.size
-    end = start + _LENGTH.unpack_from(part, at)[0]
+def _read_prefixed(part: bytes, offset: int) -> tuple[bytes, int]:
+    """Return a length-prefixed cell and its end."""
+    start = offset + _LENGTH.size
+    end = start + _LENGTH.unpack_from(part, offset)[0]
     if end > len(part):
         raise ValueError("a cell is cut short")
     return part[start:end], end
@@ -477,15 +477,17 @@ def _unsealed(key: bytes, value: bytes, file: str) -> bytes:
     return body
 
 
-def _check_format(key: bytes, found: int, file: str, *, newest: int = FORMAT) -> None:
-    if found > newest:
-        raise NewerFormat(f"{file}: {_name(key)} has format {found}, this version reads {newest}", file=file, offset=0)
-    if found < FORMAT:
-        raise corrupt(key, f"has format {found}", file)
+def _check_format(key: bytes, version: int, file: str, *, newest: int = FORMAT) -> None:
+    if version > newest:
+        raise NewerFormat(
+            f"{file}: {_name(key)} has format {version}, this version reads {newest}", file=file, offset=0
+        )
+    if version < FORMAT:
+        raise corrupt(key, f"has format {version}", file)
 
 
 def corrupt(key: bytes, what: str, file: str) -> DataCorrupt:
-    """The error about the value of `key`."""
+    """Return the error about the value of `key`."""
     return DataCorrupt(f"{file}: {_name(key)} {what}", file=file, offset=0)
 
 

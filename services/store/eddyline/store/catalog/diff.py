@@ -1,10 +1,11 @@
-"""Which keys a write puts and which it deletes, by what is stored already; and the topics out of all keys in their order.
+"""Difference between stored and new state: the keys a catalog write puts and deletes; also the topics from all stored
+keys.
 
-Both catalogs keep one. It remembers, of the topics that have pieces, which: a few bytes a large topic and nothing of the
-others, so that a write need not read.
+Both catalogs keep one. It remembers which pieces each large topic has, a few bytes a topic, and nothing of the others, so
+a write need not read.
 
-I1: it knows what is stored once `read` came to its end, and after each `settle`. I2: a key that the ledger does not expect
-is damage: the first is the head, every other a topic's record, or a piece that such a record names.
+I1: it matches the stored keys once `read` has ended, and after each `commit`. I2: an unexpected key is damage: the first
+key is the head, every other one is a topic's record, or a piece that such a record references.
 Threading: as the catalog's.
 """
 
@@ -38,7 +39,7 @@ class KeyValue(NamedTuple):
 
 
 class KeyChanges(NamedTuple):
-    """One write: all puts and deletes, and the pieces that each of its topics has then."""
+    """One write: all puts and deletes, and the pieces that each of its topics has afterwards."""
 
     puts: list[KeyValue]
     deletes: list[bytes]
@@ -46,7 +47,7 @@ class KeyChanges(NamedTuple):
 
 
 class CatalogDiff:
-    """See the module's docstring. `file` is what errors name."""
+    """Tracks the stored pieces; see the module's docstring. Errors name `file`."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -54,7 +55,7 @@ class CatalogDiff:
         self._read = False
 
     def read(self, stored: Iterable[KeyValue]) -> Iterator[TopicEntry]:
-        """The topics, from all keys in ascending order.
+        """Yield the topics from all stored keys in ascending order.
 
         Raises:
             DataCorrupt, NewerFormat.
@@ -62,10 +63,10 @@ class CatalogDiff:
         record: KeyValue | None = None
         pieces: dict[bytes, bytes] = {}
         has_head = False
-        for found in stored:
-            key = found.key
+        for item in stored:
+            key = item.key
             if record is not None and len(key) == TOPIC_KEY.size + HASH_BYTES and key.startswith(record.key):
-                pieces[key] = found.value
+                pieces[key] = item.value
                 continue
             if record is not None:
                 yield self._topic(record, pieces)
@@ -73,7 +74,7 @@ class CatalogDiff:
             if key == HEAD_KEY:
                 has_head = True
             elif has_head and len(key) == TOPIC_KEY.size and key.startswith(TOPIC_PREFIX):
-                record = found
+                record = item
             else:
                 raise corrupt(key, "belongs to no topic" if has_head else "is there without a head", self._file)
         if record is not None:
@@ -81,7 +82,7 @@ class CatalogDiff:
         self._read = True
 
     def changes(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> KeyChanges:
-        """What a write of these does to the keys."""
+        """Return the puts and deletes for a write of `head`, the topics `changed` and the removed topics `gone`."""
         assert self._read, "what is stored is read before it is written over"
         ids = [entry.id for entry in changed] + list(gone)
         assert len(set(ids)) == len(ids), "a topic is written or gone, once"
@@ -91,21 +92,21 @@ class CatalogDiff:
         for entry in changed:
             encoded = encode_topic(entry)
             puts.append(KeyValue(encoded.key, encoded.record))
-            before = self._pieces.get(entry.id, none)
-            if before or encoded.pieces:
+            previous = self._pieces.get(entry.id, none)
+            if previous or encoded.pieces:
                 pieces[entry.id] = frozenset(encoded.pieces)
-                puts.extend(KeyValue(key, piece) for key, piece in encoded.pieces.items() if key not in before)
-                deletes.extend(sorted(before - encoded.pieces.keys()))
+                puts.extend(KeyValue(key, piece) for key, piece in encoded.pieces.items() if key not in previous)
+                deletes.extend(sorted(previous - encoded.pieces.keys()))
         for topic_id in gone:
             deletes.append(topic_key(topic_id))
-            before = self._pieces.get(topic_id, none)
-            if before:
+            previous = self._pieces.get(topic_id, none)
+            if previous:
                 pieces[topic_id] = none
-                deletes.extend(sorted(before))
+                deletes.extend(sorted(previous))
         return KeyChanges(puts, deletes, pieces)
 
-    def settle(self, changes: KeyChanges) -> None:
-        """The write of these is durable."""
+    def commit(self, changes: KeyChanges) -> None:
+        """Record that the write of `changes` is durable."""
         for topic_id, pieces in changes.pieces.items():
             if pieces:
                 self._pieces[topic_id] = pieces

@@ -1,12 +1,14 @@
-"""The catalog on RocksDB: a database of its own, one write batch and one sync a checkpoint. Keys and values: `codec.py`.
+"""The catalog on RocksDB: a database of its own, one write batch and one sync for each checkpoint. Keys and values:
+`codec.py`.
 
-A batch goes to RocksDB's WAL as it is written, and `flush_wal(True)` makes it durable: a synced write would hold the GIL
-through the sync, and with it the whole process. A torn tail is the batch that no sync covered, and is dropped. Damage within
-RocksDB's WAL drops what is behind it, too: an older catalog, which the log's checkpoint marks tell.
-Its memtable is small and its cache smaller: a checkpoint writes what changed, and all of it is read once, at the start.
+RocksDB appends a batch to its WAL, and `flush_wal(True)` makes it durable: a synced write would hold the GIL through the
+sync, and block the whole process. A torn tail is a batch that no sync covered, and is dropped. Damage within RocksDB's WAL
+also drops everything after it: that leaves an older catalog, which the checkpoint marks in the log detect.
+Its memtable is small and its cache smaller: a checkpoint writes the changes, and a start reads everything once. RocksDB's
+defaults are in brackets.
 
-What the binding does is said in `eddyline.store.fold.rocksdb`; more: a read-only open makes the directory where there is
-none, so that is looked for first, and writes nothing but the binding's own `rocksdict-config.json`, with the same bytes.
+`eddyline.store.fold.rocksdb` describes the binding; in addition: a read-only open creates a missing directory, so the code
+checks first, and writes only the binding's own `rocksdict-config.json`, with the same bytes.
 Threading: see `catalog.py`.
 """
 
@@ -42,39 +44,40 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.diff import KeyChanges
 
 MEMTABLE_BYTES: Final = 8 << 20
-"""[64 MiB] A checkpoint of 1 000 changed topics is half a megabyte, so a flush comes each 16 of them. A batch may be larger:
-it goes into one memtable all the same. Also what an open must replay, in a tenth of a second."""
+"""[64 MiB] A checkpoint of 1 000 changed topics is half a megabyte, so every 16th causes a flush. A larger batch still
+goes into one memtable. Also the bytes that an open must replay, in a tenth of a second."""
 MEMTABLE_COUNT: Final = 4
-"""[2] So that a checkpoint behind a very large one does not wait for its flush."""
+"""[2] So a checkpoint after a very large one does not wait for its flush."""
 CACHE_BYTES: Final = 4 << 20
-"""[32 MiB] Index blocks; each value is read once a start."""
+"""[32 MiB] Index blocks; each value is read once at each start."""
 READAHEAD_BYTES: Final = 1 << 20
 """[grows from 8 to 256 KiB] The start reads everything once, in order."""
 BACKGROUND_JOBS: Final = 2
 OPEN_FILES_MAX: Final = 64
 FILE_LOG_COUNT: Final = 4
 FILE_LOG_BYTES: Final = 1 << 20
-"""[1 000 files, no bound] RocksDB's own text log, which would grow for ever."""
+"""[1 000 files, no bound] RocksDB's own text log, which would grow without end."""
 STALLED_TRIES_MAX: Final = 3
-"""Tries of a write that RocksDB has no room for; a flush, which waits for the room with the GIL released, before each but
-the first."""
+"""Attempts of a write that RocksDB has no room for; each but the first follows a flush, which waits for the room with
+the GIL released."""
 
 
 class RocksCatalog:
-    """`eddyline.store.catalog.catalog.Catalog` in a directory of its own."""
+    """`eddyline.store.catalog.catalog.Catalog` in a RocksDB directory."""
 
     def __init__(self, path: Path, *, must_exist: bool = False, read_only: bool = False) -> None:
-        """Open, or create durably, the catalog at `path`, whose parent exists. What is opened read-only must exist.
+        """Open the catalog at `path`, or create it durably; its parent exists. A read-only open requires an existing
+        catalog.
 
         Raises:
-            CatalogLost: `must_exist`, and there is none, or one that was never written. DataCorrupt: it is damaged.
+            CatalogLost: `must_exist`, and the catalog is missing or was never written. DataCorrupt: it is damaged.
             CatalogFailed: it is locked, or cannot be read.
         """
         self._path = path
-        self._ledger = CatalogDiff(str(path))
+        self._diff = CatalogDiff(str(path))
         self._is_short = False
         self._write_options = WriteOptions()
-        # A stalled write fails at once where it would else sleep with the GIL held.
+        # A stalled write fails at once; by default it would sleep with the GIL held.
         self._write_options.no_slowdown = True
         must_exist = must_exist or read_only
         if must_exist and not (path / "CURRENT").exists():
@@ -86,17 +89,17 @@ class RocksCatalog:
             self.close()
             raise _lost(path, "is empty")
         if not read_only:
-            # RocksDB syncs its own directory, not the name of it; a crash may have come between the two.
+            # RocksDB syncs its own directory but not that directory's name; a crash may have come between the two.
             RealFs().fsync_dir(path.parent)
 
     def load(self) -> tuple[CatalogHead | None, Iterator[TopicEntry]]:
         head = self._head()
-        return (None if head is None else decode_head(head, str(self._path))), self._ledger.read(self._stored())
+        return (None if head is None else decode_head(head, str(self._path))), self._diff.read(self._stored())
 
     def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
         self._reopen_after_shortage()
-        database = self._opened()
-        changes = self._ledger.changes(head, changed, gone)
+        database = self._require_open()
+        changes = self._diff.changes(head, changed, gone)
         try:
             with self._translated():
                 self._write(database, changes)
@@ -106,20 +109,20 @@ class RocksCatalog:
             with suppress(CatalogFailed):
                 self.close()
             raise CatalogFailed(str(error)) from error
-        self._ledger.settle(changes)
+        self._diff.commit(changes)
 
     def _reopen_after_shortage(self) -> None:
-        """A write that failed for want of descriptors or memory is made again by the next checkpoint: on what lies there
-        then, which may have taken it."""
+        """Reopen after a write that failed for lack of descriptors or memory: the next checkpoint repeats it, on the
+        stored state, which may include it."""
         if not self._is_short:
             return
         with suppress(CatalogFailed):
             self.close()
         with self._translated():
             self._database = Rdict(str(self._path), _options(), access_type=AccessType.read_write())
-        self._ledger = CatalogDiff(str(self._path))
+        self._diff = CatalogDiff(str(self._path))
         for _ in self.load()[1]:
-            pass  # the ledger takes down what is there
+            pass  # reading makes the diff match the stored keys
         self._is_short = False
 
     def close(self) -> None:
@@ -130,17 +133,17 @@ class RocksCatalog:
 
     def _head(self) -> bytes | None:
         with self._translated():
-            values = self._opened().get([HEAD_KEY])
+            values = self._require_open().get([HEAD_KEY])
         assert values is not None, "a list is asked, a list is given"
         head: bytes | None = values[0]
         return head
 
     def _stored(self) -> Iterator[KeyValue]:
-        """Every key, as of the first step; an iterator left half-way keeps the directory locked until it is dropped."""
+        """Yield every key, as of the first step; an unfinished iterator keeps the directory locked until it is dropped."""
         options = ReadOptions()
         options.set_readahead_size(READAHEAD_BYTES)
         with self._translated():
-            iterator = self._opened().iter(options)
+            iterator = self._require_open().iter(options)
             iterator.seek_to_first()
             while iterator.valid():
                 yield KeyValue(iterator.key(), iterator.value())
@@ -149,7 +152,7 @@ class RocksCatalog:
 
     def _write(self, database: Rdict, changes: KeyChanges) -> None:
         for tries_left in reversed(range(STALLED_TRIES_MAX)):
-            # A refused batch is consumed: each try builds its own.
+            # A refused batch is consumed: each attempt builds its own.
             batch = WriteBatch(raw_mode=True)
             for key, value in changes.puts:
                 batch.put(key, value)
@@ -164,30 +167,30 @@ class RocksCatalog:
             else:
                 return
 
-    def _opened(self) -> Rdict:
+    def _require_open(self) -> Rdict:
         if self._database is None:
             raise CatalogFailed(f"the catalog {self._path} is closed")
         return self._database
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """The binding's errors as ours. It raises bare `Exception`s, so only their type's exact identity tells them."""
+        """Translate the binding's errors. It raises bare `Exception`s, so only the exact type distinguishes them."""
         try:
             yield
         except Exception as error:
             if type(error) is not Exception and type(error).__module__ != "rocksdict":
                 raise
-            words = str(error)
-            if words.startswith("Corruption"):
-                raise DataCorrupt(f"{self._path}: {words}", file=str(self._path), offset=0) from error
-            raise CatalogFailed(f"{self._path}: {words}") from error
+            message = str(error)
+            if message.startswith("Corruption"):
+                raise DataCorrupt(f"{self._path}: {message}", file=str(self._path), offset=0) from error
+            raise CatalogFailed(f"{self._path}: {message}") from error
 
 
 def open_read_only(path: Path) -> RocksCatalog:
-    """The catalog as it is, for who only looks; takes no lock, so a store may be running. A write is `CatalogFailed`.
+    """Open the catalog for reading without a lock, so a store may be running. A write raises `CatalogFailed`.
 
     Raises:
-        CatalogLost: there is none, or one that was never written. DataCorrupt: it is damaged. CatalogFailed.
+        CatalogLost: it is missing or was never written. DataCorrupt: it is damaged. CatalogFailed.
     """
     return RocksCatalog(path, read_only=True)
 
@@ -206,7 +209,7 @@ def _options() -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_block_based_table_factory(blocks)
-    # A torn tail of RocksDB's WAL ends the replay there: it is the batch that no sync covered.
+    # A torn tail of RocksDB's WAL ends the replay there: it is a batch that no sync covered.
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     options.set_write_buffer_size(MEMTABLE_BYTES)
     options.set_max_write_buffer_number(MEMTABLE_COUNT)

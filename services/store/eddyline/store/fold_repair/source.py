@@ -24,7 +24,7 @@ from eddyline.store.log.deletion import visible
 from eddyline.store.log.floors import Floors
 from eddyline.store.log_io.files import extent_of
 from eddyline.store.storage.layout import base_file
-from eddyline.store.storage.segment.reader import opened, read_batch, read_footer
+from eddyline.store.storage.segment.reader import open_segment, read_batch, read_footer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,7 +104,7 @@ class FoldSource:
             return
         try:
             footer = read_footer(self._files.fs, self._base)
-            file = opened(self._files.fs, self._base)
+            file = open_segment(self._files.fs, self._base)
         except DataCorrupt as error:
             self._damaged(error)
             return

@@ -119,7 +119,7 @@ class ShardCheck:
             self._position.shard,
             number=number,
             complete=complete,
-            before=previous,
+            previous=previous,
             on_mark=self._mark,
             synced_to=self._position.state_offset if number == self._position.state_number else 0,
         )

@@ -287,7 +287,7 @@ def keep_mark(mark: WrittenMark | None, run: str, wals: Sequence[Wal]) -> bool:
         logger.warning("written_mark_failed", extra=fields(error=str(error)))
         return False
     for shard, wal in enumerate(wals):
-        wal.tell_written = partial(mark.put, shard)
+        wal.on_written = partial(mark.put, shard)
     return True
 
 

@@ -21,7 +21,7 @@ from eddyline.store.splits.filter import may_hold, may_hold_of
 from eddyline.store.splits.model import ArrowMessage
 from eddyline.store.splits.scan import StoredMessage
 from eddyline.store.storage.layout import base_file
-from eddyline.store.storage.segment.reader import opened, read_footer, read_message
+from eddyline.store.storage.segment.reader import open_segment, read_footer, read_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -168,7 +168,7 @@ def history_gone(topic: Topic) -> HistoryGone:
 
 
 def _message(fs: Fs, path: Path, entry: BatchEntry) -> bytes:
-    file = opened(fs, path)
+    file = open_segment(fs, path)
     try:
         return read_message(file, path, entry)
     finally:

@@ -1,1 +1,1 @@
-"""Paths and identity of a data directory."""
+"""Paths and identity of a data directory, the WAL and segment files."""

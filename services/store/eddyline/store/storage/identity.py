@@ -1,10 +1,12 @@
-"""The `identity` file: which cluster and shard a data directory belongs to, and how its last run ended.
+"""The `identity` file: the cluster and shard of a data directory, and how its last run ended.
 
-One line of JSON (sorted keys, no spaces), then the xxh3_64 of that line without its newline in 16 hex digits, and a newline.
-Written whole: temporary file, fsync, rename, directory fsync; so there is always one identity, the old or the new.
+Content: one line of JSON (sorted keys, no spaces), then the xxh3_64 of that line without its newline in 16 hex digits, and
+a newline. It is replaced as a whole (temporary file, fsync, rename, directory fsync), so a crash leaves the old identity
+or the new one.
 
-I1: `clean` is true only between the last fdatasync of a clean stop and the next start. I2: `instance` grows by one a start.
-What this file does not do: judge. The lifecycle compares it with the configuration and the boot id.
+I1: `clean` is true only between the last fdatasync of a clean stop and the next start. I2: `instance` grows by one at each
+start.
+Not here: the comparison with the configuration and the boot id, which `shard/lifecycle.py` does.
 Threading: none; blocking.
 """
 
@@ -31,11 +33,11 @@ IDENTITY_BYTES_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the file says. `catalog` is false until there is one.
+    """Content of the file. `catalog` is false until the first catalog is written.
 
-    `wal_number` is the newest WAL file, `wal_bytes` the bytes of its frames: where a clean stop left the log, and any other
-    end is corruption. While the store runs the number is that of the file it opened, and the bytes are 0. `marked` = the
-    run keeps a written mark (`written_mark.py`); identities of earlier versions do not say it, which means false.
+    `wal_number` is the newest WAL file, `wal_bytes` the bytes of its frames: the end of the log at a clean stop; any other
+    end is corruption. While the store runs, the number is that of the file it opened and the bytes are 0. `marked` = the
+    run keeps a written mark (`written_mark.py`); identities of earlier versions lack it, which means false.
     """
 
     cluster_id: str
@@ -54,16 +56,16 @@ class Identity:
 _REQUIRED: Final = frozenset(field.name for field in fields(Identity)) - {"marked"}
 
 
-def next_start(before: Identity | None) -> int:
-    """The `instance` of a start of the directory that was as `before` says."""
-    return before.instance + 1 if before is not None else 1
+def next_start(previous: Identity | None) -> int:
+    """Return the `instance` of the next start, given the identity of the previous one."""
+    return previous.instance + 1 if previous is not None else 1
 
 
 def read_identity(fs: Fs, layout: Layout) -> Identity | None:
-    """The directory's identity; None where it has none yet.
+    """Return the directory's identity; None if it has none yet.
 
     Raises:
-        DataCorrupt: it is not what was written. NewerFormat.
+        DataCorrupt: the bytes fail their checksum or lack a field. NewerFormat.
     """
     path = layout.identity
     if not fs.exists(path):
@@ -90,7 +92,7 @@ def write_identity(fs: Fs, layout: Layout, identity: Identity) -> None:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """The file's bytes."""
+    """Encode an identity as the file's bytes."""
     body = {key: value for key, value in asdict(identity).items() if value or key != "marked"}
     line = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     encoded = line + b"\n" + xxh3_64_hexdigest(line).encode() + b"\n"
@@ -99,20 +101,20 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(path: Path, encoded: bytes) -> Identity:
-    """What the bytes of `path` say; keys that we do not know are ignored.
+    """Decode the bytes of `path`; unknown keys are ignored.
 
     Raises:
-        DataCorrupt: they are not what was written. NewerFormat: a later version wrote them.
+        DataCorrupt: the bytes fail their checksum or lack a field. NewerFormat: a later version wrote them.
     """
     line, _, checksum = encoded.partition(b"\n")
     if checksum != xxh3_64_hexdigest(line).encode() + b"\n":
         raise _corrupt(path, "fails its checksum")
     body = json.loads(line)
-    found = body.get("format")
-    if isinstance(found, int) and found > FORMAT:
-        raise NewerFormat(f"{path} has format {found}, this version reads {FORMAT}", file=str(path), offset=0)
-    if found != FORMAT:
-        raise _corrupt(path, f"has format {found}, this version reads {FORMAT}")
+    version = body.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise NewerFormat(f"{path} has format {version}, this version reads {FORMAT}", file=str(path), offset=0)
+    if version != FORMAT:
+        raise _corrupt(path, f"has format {version}, this version reads {FORMAT}")
     try:
         return Identity(
             **{field.name: body[field.name] for field in fields(Identity) if field.name in {*body, *_REQUIRED}}

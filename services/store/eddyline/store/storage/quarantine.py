@@ -1,4 +1,4 @@
-"""Files moved aside: under today's orphans, with the path they had in the data directory."""
+"""Quarantine: unknown or damaged files are moved to `orphans/<today>/`, with their path in the data directory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def set_aside(fs: Fs, layout: Layout, path: Path, *, now_ms: int) -> Path:
-    """Move a file or directory under today's orphans, where it keeps its path relative to the data directory; where it is
-    now.
+    """Move a file or directory to today's orphans, where it keeps its path relative to the data directory; return the new
+    path.
 
     Raises:
         OSError.

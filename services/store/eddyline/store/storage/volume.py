@@ -1,8 +1,9 @@
-"""What kind of file system a directory is on, and why that is no place for a store's data.
+"""File system type of the data directory, and why some types are unsuitable for a store.
 
-Elsewhere (etcd, NATS, RocksDB) nothing is said, until a stale handle of a network file system ends the writes for good or a
-memory disk is empty after a restart. Here it is a warning at the start and no refusal: a test or a cache may want it.
-Not promised: a kind that is not in the tables is nothing known, not a good place.
+etcd, NATS and RocksDB do not warn: a stale handle of a network file system ends their writes for good, and a memory disk
+is empty after a restart. The store logs a warning at its start but does not refuse, because a test or a cache may want
+such a disk.
+Not promised: a type that is in neither table is unknown, not suitable.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
-"""Linux only; where it is missing nothing is known."""
+"""Linux only; if it is missing, the type is unknown."""
 NETWORK: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "afs", "lustre")
 )
@@ -21,7 +22,7 @@ _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "
 
 
 def volume_type(directory: Path) -> str:
-    """The type of the file system that a directory is on, or will be on once it is made; "" = unknown."""
+    """Return the type of the file system that contains `directory`, which need not exist yet; "" = unknown."""
     try:
         mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -30,21 +31,21 @@ def volume_type(directory: Path) -> str:
 
 
 def type_in(mounts: str, directory: Path) -> str:
-    """The same by a table of mounts, as Linux writes it (mountinfo); of two mounts on one place the later holds."""
-    found, longest = "", -1
+    """The same from a mount table in Linux's format (mountinfo); of two mounts on one path the later one wins."""
+    best, longest = "", -1
     for line in mounts.splitlines():
         mounted, separator, volume = line.partition(" - ")
-        places = mounted.split(" ")
-        if not separator or len(places) < 5:
+        columns = mounted.split(" ")
+        if not separator or len(columns) < 5:
             continue
-        place = Path(_unescaped(places[4]))
-        if directory.is_relative_to(place) and len(place.parts) >= longest:
-            found, longest = volume.split(" ")[0], len(place.parts)
-    return found
+        mount = Path(_unescaped(columns[4]))
+        if directory.is_relative_to(mount) and len(mount.parts) >= longest:
+            best, longest = volume.split(" ")[0], len(mount.parts)
+    return best
 
 
 def unsuitable_volume(kind: str) -> str:
-    """Why a file system of this type is no place for data; "" = nothing known against it."""
+    """Return why a file system of type `kind` is unsuitable for data; "" = no known reason."""
     if kind in NETWORK:
         return f"the data directory is on a network file system ({kind}): locks and fdatasync may not hold there"
     if kind in MEMORY:
@@ -52,7 +53,7 @@ def unsuitable_volume(kind: str) -> str:
     return ""
 
 
-def _unescaped(place: str) -> str:
+def _unescaped(path: str) -> str:
     for escape, character in _ESCAPES:
-        place = place.replace(escape, character)
-    return place
+        path = path.replace(escape, character)
+    return path

@@ -232,7 +232,7 @@ class GroupCommitter:
         self._groups += 1
         self._between.clear()
         now, synced = [frame for frame in frames if not frame.sync], [frame for frame in frames if frame.sync]
-        if not group.pieces:
+        if not group.slices:
             done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
             done.set_result(0.0)
             self._add(frames, done, begun_s, is_written=False)

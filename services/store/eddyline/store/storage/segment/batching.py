@@ -1,8 +1,8 @@
-"""Batches of any size made record batches of a segment: small ones joined, large ones cut, in their order.
+"""Record batches of a segment from batches of any size: small ones joined, large ones cut, in their order.
 
-A record batch is what is read, verified and decompressed at once: too small, and its 670 bytes of metadata outweigh it; too
-large, and a read of one record takes all of it.
-Threading: pure; memory is one record batch and one batch of what comes in.
+A record batch is read, verified and decompressed as a whole. If it is too small, its 670 bytes of metadata outweigh it; if
+it is too large, reading one record costs all of it.
+Threading: pure; memory is one record batch and one input batch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 LONE_MAX: Final = 512
-"""Batches joined at a time. Joining bitmaps costs by the square of their number, and a batch in memory is 0.5 KB more than
-its cells: 65 536 lone appends at once are 34 MB. The cost is that their bytes are copied twice."""
+"""Batches joined at a time. Joining bitmaps costs the square of their number, and a batch in memory is 0.5 KB more than
+its cells: 65 536 single appends at once are 34 MB. Cost: their bytes are copied twice."""
 
 
 def record_batches(batches: Iterable[Batch], *, rows_max: int, bytes_max: int) -> Iterator[Batch]:
-    """The same records in batches of at most `rows_max` rows and `bytes_max` bytes of cells; a larger record is one of its
-    own."""
+    """Yield the same records in batches of at most `rows_max` rows and `bytes_max` bytes of cells; a larger record is a
+    batch by itself."""
     joined: list[Batch] = []
     lone: list[Batch] = []
     rows = size = 0
@@ -61,7 +61,7 @@ def _pieces(batch: Batch, *, rows_max: int, bytes_max: int) -> Iterator[Batch]:
 
 
 def _cell_bytes(batch: Batch) -> int:
-    # Spelled out: this runs once for each lone append.
+    # Not a loop over `columns()`: this runs once for each single append.
     size = 0
     for column in (batch.key, batch.data, batch.tag, batch.node, batch.meta, batch.version):
         if column is not None:

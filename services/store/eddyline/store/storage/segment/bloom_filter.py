@@ -1,12 +1,12 @@
-"""A bloom filter over the distinct cells of a column: which segments cannot hold a key or a tag.
+"""Bloom filter over the distinct cells of a column: excludes segments that do not hold a key or a tag.
 
-Ten bits a distinct cell and seven probes: about 0.8 % of absent cells are taken for present. The grammar, and the hash that
-is part of it, are FORMAT.md's section "Key filter".
+Ten bits for each distinct cell and seven probes: about 0.8 % false positives. FORMAT.md's section "Key filter" has the
+grammar and the hash, which is part of it.
 
 I1: a cell that was added is never denied. I2: equal sets of cells give equal filters, whatever their order.
-The hash is MurmurHash64A (Austin Appleby, 2008), because it runs over a whole column in numpy, which lets the GIL go;
-xxh3 would be called from Python for each key, and hold it. It is no defence against keys chosen to collide: those cost
-reads, never answers. A count of distinct cells is one of distinct hashes.
+The hash is MurmurHash64A (Austin Appleby, 2008), because it runs over a whole column in numpy, which releases the GIL;
+xxh3 would be called from Python for each key, and hold it. It does not resist keys chosen to collide: those cost reads,
+never wrong answers. The count of distinct cells is the count of distinct hashes.
 Threading: `KeyFilter` is immutable; a builder has one owner.
 """
 
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from eddyline.core.records.column import Column
 
 BITS_EACH: Final = 10
-"""Bits a distinct cell. RocksDB's default is 10: 0.8 % wrong; 15 would be 0.1 %, and every footer half as large again."""
+"""Bits for each distinct cell. Default in RocksDB: 10, with 0.8 % false positives; 15 would give 0.1 % and make each
+footer half as large again."""
 PROBES: Final = 7
 """The best number at 10 bits: 10 * ln 2."""
 CELLS_MAX: Final = 1 << 20
-"""Distinct cells a filter is made for: four segments' records, 1.3 MB of bits, 8 MiB of hashes while it is built. A base
-of more keys gets a filter that denies nothing; bounds on the key still do."""
+"""Distinct cells for which a filter is built: four segments' records, 1.3 MB of bits, 8 MiB of hashes while it is
+built. A base of more keys gets a filter that denies nothing; its key bounds still do."""
 
 _WORD: Final = 8
 _MULTIPLIER: Final = 0xC6A4_A793_5BD1_E995
@@ -41,28 +42,28 @@ _WORD_MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)]
 
 
 class KeyFilter(NamedTuple):
-    """`cell_count` distinct cells were added, or an upper bound of them where `bits` is empty: then nothing is denied."""
+    """Filter over `cell_count` distinct cells; if `bits` is empty, that is an upper bound and no cell is denied."""
 
     cell_count: int
     bits: bytes
 
     def may_hold(self, cell: bytes) -> bool:
-        """False = this cell was never added."""
+        """Return False if this cell was never added."""
         if not self.bits:
             return self.cell_count > 0
         size = 8 * len(self.bits)
         digest = hash_cell(cell)
         position, step = digest & _MASK_32, digest >> 32 | 1
         for _ in range(PROBES):
-            at = position % size
-            if not self.bits[at >> 3] >> (at & 7) & 1:
+            bit = position % size
+            if not self.bits[bit >> 3] >> (bit & 7) & 1:
                 return False
             position += step
         return True
 
 
 class FilterBuilder:
-    """Gathers the hashes of a segment's cells, column by column."""
+    """Collects the hashes of a segment's cells, batch by batch."""
 
     def __init__(self, *, cells_max: int = CELLS_MAX) -> None:
         self._cells_max = cells_max
@@ -82,16 +83,16 @@ class FilterBuilder:
         self._pending.append(hashes)
         self._pending_count += len(hashes)
         if self._pending_count > self._cells_max:
-            self._settle()
+            self._merge()
 
     def finish(self) -> KeyFilter:
-        """The filter of all that was added."""
-        self._settle()
+        """Build the filter over all added cells."""
+        self._merge()
         if self._uncounted:
             return KeyFilter(self._uncounted, b"")
         return KeyFilter(len(self._hashes), _bits_of(self._hashes))
 
-    def _settle(self) -> None:
+    def _merge(self) -> None:
         if self._pending:
             self._hashes = _distinct(np.concatenate([self._hashes, *self._pending]))
             self._pending, self._pending_count = [], 0
@@ -101,7 +102,7 @@ class FilterBuilder:
 
 
 def hash_cell(cell: bytes) -> int:
-    """The hash of one cell: MurmurHash64A, seed 0."""
+    """Return the hash of one cell: MurmurHash64A, seed 0."""
     digest = len(cell) * _MULTIPLIER & _MASK_64
     for start in range(0, len(cell), _WORD):
         word = int.from_bytes(cell[start : start + _WORD], "little")
@@ -114,7 +115,7 @@ def hash_cell(cell: bytes) -> int:
 
 
 def hash_cells(column: Column, count: int) -> NDArray[np.uint64]:
-    """The hash of each present cell, a word of all cells at a time."""
+    """Return the hash of each present cell; computed one word of all cells at a time."""
     offsets = offset_array(column.offsets).astype(np.int64)
     starts, sizes = offsets[:-1], np.diff(offsets)
     if column.validity is not None:
@@ -140,7 +141,7 @@ def hash_cells(column: Column, count: int) -> NDArray[np.uint64]:
 
 
 def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    # numpy's own `unique` hashes the numbers, slower than they are sorted, and with the GIL held.
+    # numpy's own `unique` hashes the numbers, which is slower than sorting them, and holds the GIL.
     hashes.sort()
     return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))] if len(hashes) else hashes
 

@@ -1,12 +1,12 @@
-"""What a segment is: an immutable Arrow IPC file of one topic's records, and the footer that tells what is in it.
+"""Segment metadata: a segment is an immutable Arrow IPC file of one topic's records; its footer describes the content.
 
-The base of a KV topic's fold is the same file: its rows are entries, in key order, each with the seq that wrote it.
+The base of a KV topic's fold is such a file too: its rows are entries, in key order, each with the seq that wrote it.
 
-I1: batches lie one behind the other, each with its place, length and checksum; in a segment their seqs ascend, in a base
-they do not. I2: what a footer denies (a key, a prefix, a tag) is not in the file; what it does not deny may be.
-I3: a footer has a few numbers a batch, nothing a record but its filters' 10 bits a distinct key and tag: 330 KB for a
-segment of nothing but new keys. Whoever keeps footers bounds how many; the catalog keeps summaries.
-Written by `segment_write.py`, read by `segment_read.py`; the bytes are FORMAT.md's section "Segments".
+I1: batches follow one another, each with its offset, length and checksum; seqs ascend in a segment, not in a base. I2: a
+key, prefix or tag that a footer denies is not in the file; one that it does not deny may be.
+I3: a footer has a few numbers for each batch, and for each record only its filters' 10 bits a distinct key and tag: 330 KB
+for a segment of new keys alone. Callers that cache footers bound their number; the catalog keeps summaries.
+`writer.py` writes segments, `reader.py` reads them; FORMAT.md's section "Segments" has the bytes.
 Threading: immutable values.
 """
 
@@ -31,7 +31,7 @@ _last_seq: Final = attrgetter("last_seq")
 
 
 class SegmentSource(NamedTuple):
-    """Whose records they are. `kind` is LOG or KV; `base_seq` is the seq that a base was taken at, 0 in a segment."""
+    """Topic and generation of a file. `kind` is LOG or KV; `base_seq` is the seq of a base's snapshot, 0 in a segment."""
 
     topic_id: int
     topic_name: str
@@ -43,10 +43,10 @@ class SegmentSource(NamedTuple):
 
 
 class BatchEntry(NamedTuple):
-    """One record batch. Seqs and times are the lowest and the highest; `source_ts_ns_max` is 0 where no row has one.
+    """One record batch. Seqs and times are the lowest and the highest; `source_ts_ns_max` is 0 if no row has one.
 
-    `record_bytes` is that of the semantics, gap records left out; `offset` and `length` are the message's bytes in the
-    file, `checksum` their xxh3_64.
+    `record_bytes` counts keys and values without gap records; `offset` and `length` locate the message's bytes in the
+    file, `checksum` is their xxh3_64.
     """
 
     first_seq: int
@@ -63,7 +63,7 @@ class BatchEntry(NamedTuple):
 
 
 class SegmentSummary(NamedTuple):
-    """A whole file in a few numbers: what the catalog keeps. `rows` has the gap records too, `record_bytes` has not."""
+    """Summary of a whole file, which the catalog keeps. `rows` includes the gap records, `record_bytes` does not."""
 
     first_seq: int
     last_seq: int
@@ -79,7 +79,7 @@ class SegmentSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a segment says of itself. `min_key` and `max_key` are None where no row has a key."""
+    """A segment's footer. `min_key` and `max_key` are None if no row has a key."""
 
     source: SegmentSource
     summary: SegmentSummary
@@ -92,39 +92,40 @@ class Footer:
 
     @property
     def id(self) -> SegmentId:
-        """Its name's parts."""
+        """First seq, last seq and generation, which make the file name."""
         return SegmentId(self.summary.first_seq, self.summary.last_seq, self.summary.generation)
 
     @property
     def key_count(self) -> int:
-        """Distinct keys; an upper bound of them where they were too many for a filter."""
+        """Distinct keys; an upper bound if they were too many for a filter."""
         return self.keys.cell_count
 
     @property
     def tag_count(self) -> int:
-        """Distinct tags; an upper bound of them where they were too many for a filter."""
+        """Distinct tags; an upper bound if they were too many for a filter."""
         return self.tags.cell_count
 
     def may_hold_key(self, key: bytes) -> bool:
-        """False = no row has this key."""
+        """Return False if no row has this key."""
         if self.min_key is None or self.max_key is None:
             return False
         return self.min_key <= key <= self.max_key and self.keys.may_hold(key)
 
     def may_hold_key_prefix(self, prefix: bytes) -> bool:
-        """False = no row has a key that begins so."""
+        """Return False if no row's key begins with `prefix`."""
         if self.min_key is None or self.max_key is None:
             return False
         return self.min_key[: len(prefix)] <= prefix <= self.max_key
 
     def may_hold_tag(self, tag: str) -> bool:
-        """False = no row has this tag."""
+        """Return False if no row has this tag."""
         return self.tags.may_hold(tag.encode())
 
     def batch_after(self, seq: int) -> int:
-        """Index of the first batch of a segment that has a seq greater than `seq`; their number where none has."""
+        """Return the index of the first batch of a segment with a seq greater than `seq`; the number of batches if
+        there is none."""
         return bisect_right(self.batches, seq, key=_last_seq)
 
     def batch_through(self, seq: int) -> int:
-        """Index of the last batch of a segment that has a seq at or below `seq`, which its first has."""
+        """Return the index of the last batch of a segment with a seq at or below `seq`; the first batch must have one."""
         return bisect_right(self.batches, seq, key=_first_seq) - 1

@@ -1,12 +1,12 @@
-"""The footer's bytes: an Arrow file footer whose metadata is ours. The grammar is FORMAT.md's section "Segments".
+"""Bytes of the footer: an Arrow file footer with our metadata. FORMAT.md's section "Segments" has the grammar.
 
-Arrow's writer wants a footer's metadata before the first batch, ours is known after the last. So the footer is laid out
-here: a flatbuffer of three vectors and four strings around the schema that pyarrow made. (Patching a placeholder, or writing
-all batches twice, was worse: its length is not known, and compressing again doubles the work.)
+Arrow's writer needs a footer's metadata before the first batch; ours is known after the last one. So this module lays out
+the footer: a flatbuffer of three vectors and four strings around the schema that pyarrow made. (Rejected: patching a
+placeholder, whose length is not known, and writing all batches twice, which doubles the compression work.)
 
-I1: one checksum covers everything from the end of the messages to the file's last 10 bytes, which are checked by value; its
-place is fixed, so that it is looked at before any byte is believed. I2: equal footers are equal bytes.
-I3: the places of the checksum, of the text and of `format` in it hold for all versions to come.
+I1: one checksum covers everything from the end of the messages to the file's last 10 bytes, which are checked by value;
+its position is fixed, so it is checked before any other byte is used. I2: equal footers are equal bytes.
+I3: the positions of the checksum, of the text and of `format` in it hold for all future versions.
 Threading: pure functions.
 """
 
@@ -35,7 +35,7 @@ TRAILER: Final = struct.Struct("<I6s")
 FOOTER_BYTES_MAX: Final = 64 << 20
 """Two filters of the largest size are 3.5 MB of text, a batch is 150 bytes: far below."""
 MESSAGE_PREFIX: Final = struct.Struct("<II")
-"""What a message begins with: the continuation mark, the bytes of its metadata behind these."""
+"""First bytes of a message: the continuation mark, and the length of the metadata that follows."""
 
 _FRONT: Final = struct.Struct("<I 7H 2x i 4I H 2x 3I 4H i2I i2I I I")
 _FRONT_BYTES: Final = 96
@@ -55,7 +55,7 @@ assert _FRONT.size == _FRONT_BYTES
 
 
 class BadFooter(Exception):
-    """No footer of ours. `newer` = a later version wrote it."""
+    """The bytes are no readable footer. `newer` = a later version wrote them."""
 
     def __init__(self, message: str, *, newer: bool = False) -> None:
         super().__init__(message)
@@ -64,12 +64,13 @@ class BadFooter(Exception):
 
 @cache
 def file_header() -> bytes:
-    """What every segment begins with: magic, padding, the schema's message."""
+    """Return the first bytes of every segment: magic, padding, the schema's message."""
     return MAGIC + b"\0\0" + bytes(arrow_schema().serialize())
 
 
 def encode_footer(footer: Footer, metadata_lengths: Sequence[int]) -> bytes:
-    """Everything behind the last message. `metadata_lengths` are those of the messages' metadata, prefix included."""
+    """Encode everything after the last message. `metadata_lengths` are those of the messages' metadata, prefix
+    included."""
     schema = file_header()[len(MAGIC) + 2 + MESSAGE_PREFIX.size :]
     blocks = b"".join(
         [
@@ -86,7 +87,7 @@ def encode_footer(footer: Footer, metadata_lengths: Sequence[int]) -> bytes:
     checksum_at = checksum_key_at + len(checksum_key)
     front = _FRONT.pack(
         _ROOT,
-        *(14, 24, 20, 4, 8, 12, 16),  # the root's vtable: sizes, then where its five fields are
+        *(14, 24, 20, 4, 8, 12, 16),  # the root's vtable: sizes, then the offsets of its five fields
         _ROOT - 4,
         schema_at + _schema_table(schema) - (_ROOT + 4),
         _DICTIONARIES - (_ROOT + 8),
@@ -108,22 +109,23 @@ def encode_footer(footer: Footer, metadata_lengths: Sequence[int]) -> bytes:
 
 
 def decode_footer(behind: bytes, *, file_bytes: int) -> Footer:
-    """The footer of a file of `file_bytes`, of what lies behind its messages: their end mark to the footer's last byte.
+    """Decode the footer of a file of `file_bytes`; `behind` is everything from the messages' end mark to the footer's last
+    byte.
 
     Raises:
-        BadFooter: it is not what was written, or of a later format.
+        BadFooter: the checksum fails, or the format is a later one.
     """
     body, checksum = behind[:-_CHECKSUM_END], behind[-_CHECKSUM_END:]
     if checksum != f"{xxh3_64_intdigest(body):016x}".encode() + bytes(4):
         raise BadFooter("the footer fails its checksum")
-    at = len(END_OF_MESSAGES) + _TEXT_OFFSET_AT
-    at += _U32.unpack_from(behind, at)[0]
-    (size,) = _U32.unpack_from(behind, at)
-    return _decode_text(behind[at + 4 : at + 4 + size], file_bytes=file_bytes)
+    offset = len(END_OF_MESSAGES) + _TEXT_OFFSET_AT
+    offset += _U32.unpack_from(behind, offset)[0]
+    (size,) = _U32.unpack_from(behind, offset)
+    return _decode_text(behind[offset + 4 : offset + 4 + size], file_bytes=file_bytes)
 
 
 def summarize(source: SegmentSource, batches: Sequence[BatchEntry], *, file_bytes: int) -> SegmentSummary:
-    """The whole of a file's batches, at least one."""
+    """Summarize a file's batches, of which there is at least one."""
     source_times = [entry.source_ts_ns_max for entry in batches if entry.source_ts_ns_max]
     return SegmentSummary(
         first_seq=min([entry.first_seq for entry in batches]),
@@ -192,7 +194,7 @@ def _string(value: bytes) -> bytes:
 
 
 def _schema_table(message: bytes) -> int:
-    """Where the schema's table is in its message: the third field of the root."""
+    """Return the offset of the schema's table in its message: the third field of the root."""
     root: int = _U32.unpack_from(message, 0)[0]
     vtable: int = root - struct.unpack_from("<i", message, root)[0]
     field: int = root + struct.unpack_from("<H", message, vtable + 8)[0]

@@ -1,13 +1,13 @@
-"""Reading segments: every byte checked before it is used, or the file and the place named.
+"""Segment reads: every byte is checked before it is used; an error names the file and the offset.
 
-Reads go through the file system's interface (`pread`): an error of the disk is an error here, where a mapped file would
-end the process. Nothing is kept: footers and hot batches are cached by whoever reads.
+Reads use the file system's interface (`pread`): a disk error is an exception here, where a memory-mapped file would end
+the process. This module caches nothing; its callers cache footers and hot batches.
 
-I1: a footer, message or batch is what was written, or `DataCorrupt` is raised: `read_footer` checks the file's head, its
-tail and its length, `read_message` one message, and together they leave no byte out. An error of the disk, or a file that is
-not there, is `DataCorrupt` too: what the catalog names must be readable.
-Rates (`make bench ROWS=P10`, three times on two cores shared with other work; the segment of `segment_write.py`, in the
-page cache): in LZ4 9 to 13 M records/s, in ZSTD 4 to 8 M, uncompressed 11 to 19 M.
+I1: a footer, message or batch is as it was written, or `DataCorrupt` is raised. `read_footer` checks the file's head, tail
+and length, `read_message` one message; together they cover every byte. A disk error and a missing file are `DataCorrupt`
+too: every file that the catalog names must be readable.
+Rates (`make bench ROWS=P10`, three times on two cores shared with other work; the segment of `writer.py`, in the page
+cache): in LZ4 9 to 13 M records/s, in ZSTD 4 to 8 M, uncompressed 11 to 19 M.
 Threading: any thread; blocking.
 """
 
@@ -43,21 +43,20 @@ if TYPE_CHECKING:
 
 
 def read_footer(fs: Fs, path: Path) -> Footer:
-    """What the segment says of itself.
+    """Read and check a segment's footer.
 
     Raises:
-        DataCorrupt: its head, tail or length is not what was written, or it cannot be read. NewerFormat: a later version
-            wrote it.
+        DataCorrupt: its head, tail or length is wrong, or it cannot be read. NewerFormat: a later version wrote it.
     """
-    file = opened(fs, path)
+    file = open_segment(fs, path)
     try:
         return _read_footer(file, path)
     finally:
         file.close()
 
 
-def opened(fs: Fs, path: Path) -> File:
-    """A segment's file, for the caller to close.
+def open_segment(fs: Fs, path: Path) -> File:
+    """Open a segment's file, which the caller must close.
 
     Raises:
         DataCorrupt: it cannot be opened. Throttled: the process is short of descriptors.
@@ -69,10 +68,10 @@ def opened(fs: Fs, path: Path) -> File:
 
 
 def read_message(file: File, path: Path, entry: BatchEntry) -> bytes:
-    """One record batch as it was written: an Arrow IPC message.
+    """Read one record batch as the Arrow IPC message that was written.
 
     Raises:
-        DataCorrupt: it is not what was written, or cannot be read.
+        DataCorrupt: the checksum fails, or the bytes cannot be read.
     """
     message = _pread(file, path, entry.length, entry.offset)
     if xxh3_64_intdigest(message) != entry.checksum:
@@ -81,7 +80,7 @@ def read_message(file: File, path: Path, entry: BatchEntry) -> bytes:
 
 
 def read_batch(file: File, path: Path, entry: BatchEntry) -> Batch:
-    """One record batch, canonical, over the bytes read.
+    """Read one record batch, canonical, over the bytes read.
 
     Raises:
         DataCorrupt: as `read_message`, or Arrow finds another batch in it.
@@ -90,7 +89,7 @@ def read_batch(file: File, path: Path, entry: BatchEntry) -> Batch:
 
 
 def decode_message(message: bytes, path: Path, entry: BatchEntry) -> Batch:
-    """The batch of a message that was read, canonical, over the message's bytes.
+    """Decode a verified message to a canonical batch over the message's bytes.
 
     Raises:
         DataCorrupt: Arrow finds another batch in it.
@@ -144,7 +143,7 @@ def _pread(file: File, path: Path, size: int, offset: int) -> bytes:
 
 
 def unreadable(path: Path, offset: int, error: OSError) -> DataCorrupt | Throttled:
-    """The error where the disk, or its directory, does not give a file, or the process is too short of files for it."""
+    """Return the error for a failed open or read: the disk's, or a shortage of descriptors in the process."""
     if is_shortage(error):
         return short_of(error)
     return _corrupt(path, offset, f"it cannot be read: {error.strerror}")

@@ -1,12 +1,13 @@
-"""Writing a segment: each record batch serialised once, written, and read back before anyone hears of it.
+"""Segment writes: each record batch is serialised once, written, and read back before `write_segment` returns.
 
-I1: when `write_segment` returns, the file's bytes and its name are durable, and were read back and found right.
-I2: memory is one record batch, what it is joined from, and 8 bytes a distinct key: a message is written once it is made.
-I3: the same batches give the same bytes. A failure leaves no file behind, unless the disk refuses that too.
+I1: when `write_segment` returns, the file's bytes and its name are durable, and were read back and verified.
+I2: memory is one record batch, its input batches, and 8 bytes for each distinct key: a message is written as soon as it is
+made.
+I3: the same batches give the same bytes. A failure leaves no file, unless removing it fails too.
 Rates (`make bench ROWS=P10`, three times on two cores shared with other work; a segment of 262 144 records of 100 bytes of
 JSON, each with a key of its own and a tag, durable and read back): from batches of 1 000 in LZ4 0.9 to 1.9 M records/s, in
-ZSTD 0.9 to 2.0 M, uncompressed 1.0 to 1.6 M; from lone appends, which must be joined, 0.3 to 0.5 M in LZ4. Uncompressed it
-has 46.6 MB, in LZ4 12.9, in ZSTD 5.6. LZ4 is the default: it is read 1.5 to 2.2 times as fast as ZSTD (`segment_read.py`).
+ZSTD 0.9 to 2.0 M, uncompressed 1.0 to 1.6 M; from single appends, which must be joined, 0.3 to 0.5 M in LZ4. Uncompressed
+it has 46.6 MB, in LZ4 12.9, in ZSTD 5.6. LZ4 is the default: it reads 1.5 to 2.2 times as fast as ZSTD (`reader.py`).
 Threading: any thread; blocking. pyarrow, numpy and the system calls release the GIL for nearly all of it.
 """
 
@@ -48,9 +49,9 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 65_536
 BYTES_MAX: Final = 768 << 10
-"""Bytes of cells a record batch; 8 MiB in earlier versions. One is read whole for one record, and passed on whole: what is
-sent keeps the loop for as long as it takes to copy, and with its message below 1 MiB it comes from the heap, where larger
-blocks are mapped and let go again each time (`process_memory.py`)."""
+"""Bytes of cells in a record batch; 8 MiB in earlier versions. One record costs a read and a send of its whole batch,
+and the send blocks the event loop for the time of the copy. With its message below 1 MiB a batch is allocated from the
+heap; larger blocks are mapped and unmapped each time (`limits/process_memory.py`)."""
 
 
 def write_segment(
@@ -63,12 +64,13 @@ def write_segment(
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Footer | None:
-    """Write `batches`, canonical and placed, to the temporary file `path`, durably; None, and no file, without a record.
+    """Write `batches`, canonical and with seqs, to the temporary file `path`, durably; None, and no file, if there is no
+    record.
 
-    In a segment seqs ascend; in a base keys do. Whatever lay at `path` is written over.
+    In a segment seqs ascend; in a base keys do. An existing file at `path` is overwritten.
 
     Raises:
-        DataCorrupt: what is read back is not what was written.
+        DataCorrupt: the bytes read back are not those written.
         OSError: of the file system.
     """
     cut = record_batches(batches, rows_max=rows_max, bytes_max=bytes_max)
@@ -98,12 +100,12 @@ def write_segment(
 
 
 class _Writing:
-    """A file being written: what its footer will say so far."""
+    """A segment file in progress, with the metadata of its footer so far."""
 
     def __init__(self, file: File, source: SegmentSource, compression: Compression) -> None:
         self._file = file
         self._source = source
-        # One thread: the pool's others would compete with the loop for the cores.
+        # One thread: the pool's others would compete with the event loop for the cores.
         self._options = ipc.IpcWriteOptions(
             compression=None if compression == "none" else compression, use_threads=False
         )
@@ -134,7 +136,7 @@ class _Writing:
             self._max_key = bounds["max"] if self._max_key is None else max(self._max_key, bounds["max"])
 
     def finish(self) -> Footer:
-        """Write the footer."""
+        """Write the footer and return it."""
         header_checksum = xxh3_64_intdigest(file_header())
         footer = Footer(
             source=self._source,
@@ -153,7 +155,8 @@ class _Writing:
 
 
 def _message(table: pa.RecordBatch, options: ipc.IpcWriteOptions) -> memoryview:
-    """The record batch as an IPC message. Only a stream's writer takes options: the rest of the stream is cut off."""
+    """Serialise the record batch as an IPC message. Only a stream's writer takes options, so the rest of the stream is
+    cut off."""
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, arrow_schema(), options=options) as writer:
         writer.write_batch(table)
@@ -165,7 +168,7 @@ def _message(table: pa.RecordBatch, options: ipc.IpcWriteOptions) -> memoryview:
 
 
 def entry_of(batch: Batch, *, offset: int, message: memoryview, is_base: bool) -> BatchEntry:
-    """What the footer says of a record batch that lies at `offset` as `message`."""
+    """Return the footer's entry for a record batch stored at `offset` as `message`."""
     seqs = batch.seq_array()
     if is_base:
         first_seq, last_seq = int(seqs.min()), int(seqs.max())

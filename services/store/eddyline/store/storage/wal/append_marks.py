@@ -1,6 +1,6 @@
-"""The appends section: which appends one joined frame holds, and what makes each of them itself.
+"""The appends section: sizes, idempotency keys and writer positions of the appends joined in one frame.
 
-The grammar is FORMAT.md's section "Appends". Threading: pure functions.
+FORMAT.md's section "Appends" has the grammar. Threading: pure functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HAS_WRITER: Final = 2
 
 
 class BadMarks(Exception):
-    """The section does not fit itself."""
+    """The section is inconsistent or reaches beyond its frame."""
 
 
 class AppendMark(NamedTuple):
@@ -38,17 +38,17 @@ class AppendMark(NamedTuple):
 
     @property
     def has_key(self) -> bool:
-        """True = an idempotency key, with the hash of the content."""
+        """Whether the append has an idempotency key, with the hash of its content."""
         return bool(self.idempotency_key)
 
     @property
     def has_writer(self) -> bool:
-        """True = a writer's position moves with it."""
+        """Whether the append moves a writer's position."""
         return bool(self.writer)
 
 
 def encode_marks(marks: Sequence[AppendMark]) -> bytes:
-    """The section, padded to 8."""
+    """Encode the section, padded to 8 bytes."""
     out = bytearray(_SECTION.pack(len(marks), 0))
     for mark in marks:
         flags = (_HAS_KEY if mark.idempotency_key else 0) | (_HAS_WRITER if mark.writer else 0)
@@ -66,47 +66,47 @@ def encode_marks(marks: Sequence[AppendMark]) -> bytes:
 
 
 def decode_marks(section: memoryview) -> tuple[tuple[AppendMark, ...], int]:
-    """The marks, and the section's size with its padding.
+    """Decode the marks; return them and the section's size with its padding.
 
     Raises:
-        BadMarks: it reaches beyond the buffer, or has flags we do not know.
+        BadMarks: the section reaches beyond the buffer, or has unknown flags.
     """
     try:
-        (mark_count, _), at = _SECTION.unpack_from(section), _SECTION.size
+        (mark_count, _), offset = _SECTION.unpack_from(section), _SECTION.size
         marks = list[AppendMark]()
         for _ in range(mark_count):
-            mark, at = _decode_mark(section, at)
+            mark, offset = _decode_mark(section, offset)
             marks.append(mark)
         if not marks:
             raise BadMarks("an appends section of no append")
     except (struct.error, UnicodeDecodeError):
         raise BadMarks("the appends section reaches beyond its frame") from None
-    return tuple(marks), at + 7 & ~7
+    return tuple(marks), offset + 7 & ~7
 
 
-def _decode_mark(section: memoryview, at: int) -> tuple[AppendMark, int]:
-    count, flags, _ = _MARK.unpack_from(section, at)
-    at += _MARK.size
+def _decode_mark(section: memoryview, offset: int) -> tuple[AppendMark, int]:
+    count, flags, _ = _MARK.unpack_from(section, offset)
+    offset += _MARK.size
     if flags & ~(_HAS_KEY | _HAS_WRITER):
         raise BadMarks(f"append flags {flags:#06x} are of a later version")
     key = content_hash = previous = new = b""
     writer, fence = "", 0
     if flags & _HAS_KEY:
-        key, at = _text(section, at)
-        content_hash = bytes(section[at : at + HASH_BYTES])
-        at += HASH_BYTES
+        key, offset = _text(section, offset)
+        content_hash = bytes(section[offset : offset + HASH_BYTES])
+        offset += HASH_BYTES
     if flags & _HAS_WRITER:
-        name, at = _text(section, at)
+        name, offset = _text(section, offset)
         writer = name.decode()
-        (fence,) = _FENCE.unpack_from(section, at)
-        previous, at = _text(section, at + _FENCE.size)
-        new, at = _text(section, at)
-    if at > len(section):
+        (fence,) = _FENCE.unpack_from(section, offset)
+        previous, offset = _text(section, offset + _FENCE.size)
+        new, offset = _text(section, offset)
+    if offset > len(section):
         raise BadMarks("the appends section reaches beyond its frame")
-    return AppendMark(count, key, content_hash, writer, fence, previous, new), at
+    return AppendMark(count, key, content_hash, writer, fence, previous, new), offset
 
 
-def _text(section: memoryview, at: int) -> tuple[bytes, int]:
-    (size,) = _LENGTH.unpack_from(section, at)
-    at += _LENGTH.size
-    return bytes(section[at : at + size]), at + size
+def _text(section: memoryview, offset: int) -> tuple[bytes, int]:
+    (size,) = _LENGTH.unpack_from(section, offset)
+    offset += _LENGTH.size
+    return bytes(section[offset : offset + size]), offset + size

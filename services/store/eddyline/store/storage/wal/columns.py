@@ -1,8 +1,8 @@
-"""A batch as a frame's columns, and back without copying. The grammar is FORMAT.md's section "Columns".
+"""Columns of a frame: a batch encoded, and decoded without copying. FORMAT.md's section "Columns" has the grammar.
 
-Canonical form is the batch's own doing (`Batch.canonical`): an all-default column and a bitmap of all ones are not there, an
-absent value has length 0. So batches of equal content give equal bytes, and the idempotency hash is over those.
-Decoding trusts what the frame's checksum vouches for, and checks only that every part lies inside the frame.
+The batch itself is canonical (`Batch.canonical`): an all-default column and a bitmap of all ones are absent, an absent
+value has length 0. So batches of equal content give equal bytes, and the idempotency hash covers those bytes.
+Decoding trusts the bytes, since the frame's checksum was verified, and checks only that every part lies inside the frame.
 Threading: pure functions over immutable buffers.
 """
 
@@ -27,7 +27,7 @@ VERSION: Final = 1 << 5
 OPS: Final = 1 << 6
 SOURCE_TS: Final = 1 << 7
 VALIDITY_SHIFT: Final = 8
-"""A binary column's bit, shifted so far, says that its validity bitmap is there."""
+"""A binary column's bit, shifted by this, says that its validity bitmap is present."""
 VALIDITY: Final = (KEY | DATA | TAG | NODE) << VALIDITY_SHIFT
 COLUMN_FLAGS: Final = 0xFF | VALIDITY
 
@@ -48,7 +48,7 @@ class EncodedColumns(NamedTuple):
 
 
 def encode_columns(batch: Batch) -> EncodedColumns:
-    """The columns of a canonical batch, each part padded to 8 bytes. The batch's buffers are taken as they are."""
+    """Encode the columns of a canonical batch, each part padded to 8 bytes. The batch's buffers are not copied."""
     parts: list[Buffer] = []
     flags, length, bit = 0, 0, KEY
     for column in batch.columns():
@@ -73,37 +73,37 @@ def encode_columns(batch: Batch) -> EncodedColumns:
 def decode_columns(
     flags: int, count: int, columns: memoryview, *, first_seq: int = 0, ts_ms: int = 0
 ) -> tuple[Batch, int]:
-    """A batch over the buffer itself, and how many bytes of it are columns.
+    """Decode a batch that references the buffer; return it and the number of bytes its columns take.
 
     Raises:
-        BadColumns: a part reaches beyond the buffer, or `flags` name what cannot be there.
+        BadColumns: a part reaches beyond the buffer, or `flags` are impossible.
     """
     if count == 0 and flags & COLUMN_FLAGS:
         raise BadColumns("columns of no record")
     if (flags & VALIDITY) >> VALIDITY_SHIFT & ~flags:
         raise BadColumns("a validity bitmap without its column")
     binary: list[Column | None] = []
-    at = 0
+    offset = 0
     for bit in (KEY, DATA, TAG, NODE, META, VERSION):
         if not flags & bit:
             binary.append(None)
             continue
         validity = None
         if flags & VALIDITY & (bit << VALIDITY_SHIFT):
-            validity = _part(columns, at, (count + 7) >> 3)
-            at += len(validity) + 7 & ~7
-        offsets = _part(columns, at, 4 * (count + 1))
-        at += len(offsets) + 7 & ~7
-        values = _part(columns, at, int.from_bytes(offsets[-4:], "little"))
-        at += len(values) + 7 & ~7
+            validity = _part(columns, offset, (count + 7) >> 3)
+            offset += len(validity) + 7 & ~7
+        offsets = _part(columns, offset, 4 * (count + 1))
+        offset += len(offsets) + 7 & ~7
+        values = _part(columns, offset, int.from_bytes(offsets[-4:], "little"))
+        offset += len(values) + 7 & ~7
         binary.append(Column(offsets, values, validity))
     ops = source_ts_ns = None
     if flags & OPS:
-        ops = _part(columns, at, count)
-        at += count + 7 & ~7
+        ops = _part(columns, offset, count)
+        offset += count + 7 & ~7
     if flags & SOURCE_TS:
-        source_ts_ns = _part(columns, at, 8 * count)
-        at += 8 * count
+        source_ts_ns = _part(columns, offset, 8 * count)
+        offset += 8 * count
     key, data, tag, node, meta, version = binary
     batch = Batch(
         count=count,
@@ -118,12 +118,12 @@ def decode_columns(
         meta=meta,
         version=version,
     )
-    return batch, at
+    return batch, offset
 
 
 def content_hash(batch: Batch) -> bytes:
-    """16 bytes that two batches share where their records are equal, wherever they were placed: xxh3_128 of
-    `u16 flags, u16 0, u32 count` and the columns."""
+    """Return a 16-byte hash of the records that does not depend on their seqs: xxh3_128 of `u16 flags, u16 0, u32
+    count` and the columns."""
     flags, parts, _ = encode_columns(batch)
     digest = xxh3_128(_HASH_HEAD.pack(flags, 0, batch.count))
     for part in parts:
@@ -132,7 +132,7 @@ def content_hash(batch: Batch) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """The zeros that bring `size` to the next multiple of 8."""
+    """Return the zeros that pad `size` to the next multiple of 8."""
     return _ZEROS[-size & 7]
 
 
@@ -147,8 +147,8 @@ def _add(parts: list[Buffer], part: Buffer) -> int:
     return size + over
 
 
-def _part(columns: memoryview, at: int, size: int) -> memoryview:
-    part = columns[at : at + size]
+def _part(columns: memoryview, offset: int, size: int) -> memoryview:
+    part = columns[offset : offset + size]
     if len(part) != size:
         raise BadColumns("a part reaches beyond its frame")
     return part

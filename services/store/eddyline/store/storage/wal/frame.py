@@ -1,12 +1,12 @@
-"""The WAL's frame: bodies that know no place, sealing them where they go, and reading them back.
+"""WAL frames: bodies without a position, sealing at a position, and parsing.
 
-A frame is valid only where it was written: its checksum is seeded with shard, file number and offset, so a copy of it, or
-what an old file left on the disk, is not one. The grammar is FORMAT.md's.
+A frame is valid only at the position where it was written: shard, file number and offset seed its checksum, so a copy of
+it, or the remains of an old file on the disk, fail. FORMAT.md has the grammar.
 
-I1: a sealed frame's length is a multiple of 8, and known before it is placed. I2: `parse` gives the frame that was
-sealed, or raises. I3: magic, `frame_len` and the place of the checksum hold for all versions to come, so that a frame of a
-later version is told from a torn one.
-Threading: pure functions over immutable buffers. A parsed batch lies in the buffer it was parsed from, and keeps it.
+I1: a sealed frame's length is a multiple of 8, and known before it has a position. I2: `parse` returns the frame that was
+sealed, or raises. I3: magic, `frame_len` and the position of the checksum hold for all future versions, so a frame of a
+later version can be distinguished from a torn one.
+Threading: pure functions over immutable buffers. A parsed batch references the buffer it was parsed from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEADER: Final = struct.Struct("<4sIBBHIQQqQ")
 CHECKSUM_BYTES: Final = 8
 FRAME_BYTES_MIN: Final = HEADER.size + CHECKSUM_BYTES
 FRAME_BYTES_MAX: Final = (1 << 31) - 8
-"""An append is at most one message (64 MiB) and its columns: far below. A larger length is no length of ours."""
+"""An append is at most one message (64 MiB) and its columns, far below. A larger length is invalid."""
 APPENDS: Final = 1 << 12
 CARRIED: Final = 1 << 13
 
@@ -48,7 +48,7 @@ assert HEADER.size == 48
 
 
 class FrameType(IntEnum):
-    """What a frame says. The numbers are on disk; 11 to 31 are reserved."""
+    """Kind of a frame. The numbers are on disk; 11 to 31 are reserved."""
 
     APPEND = 1
     TOPIC_CREATE = 2
@@ -63,8 +63,8 @@ class FrameType(IntEnum):
 
 
 class BadFrame(Exception):
-    """No frame of ours here. `verified` = its checksum holds: it was written so, by a later version or a defect; `newer` =
-    by a later version."""
+    """These bytes are no readable frame. `verified` = the checksum holds, so a later version or a defect wrote them;
+    `newer` = a later version wrote them."""
 
     def __init__(self, message: str, *, verified: bool = False, newer: bool = False) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class BadFrame(Exception):
 
 
 class FrameBody:
-    """A frame before it has a place; immutable. `length_bytes` is the whole frame's."""
+    """A frame before it has a position; immutable. `length_bytes` is that of the whole frame."""
 
     __slots__ = ("count", "first_seq", "flags", "length_bytes", "parts", "topic_id", "ts_ms", "type")
 
@@ -117,9 +117,10 @@ class Header(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame as it was read. `batch` with Append only, its records placed; `control` with the others, HeadWatermark not.
+    """A parsed frame. `batch` is set for Append only, with its records' seqs; `control` for all other types but
+    HeadWatermark.
 
-    `marks` is empty where the frame holds one append with neither key nor writer, or nothing but such ones.
+    `marks` is empty if the frame holds one append, or several, without key and writer.
     """
 
     type: FrameType
@@ -136,8 +137,8 @@ class Frame(NamedTuple):
 
 
 def append_body(topic_id: int, batch: Batch, marks: Sequence[AppendMark] = ()) -> FrameBody:
-    """An Append of a placed batch: consecutive seqs, one time. `marks` tell the joined appends in order, or are empty
-    where none of them has a key or a writer."""
+    """Build an Append of a batch with consecutive seqs and one time. `marks` describe the joined appends in order;
+    empty if none of them has a key or a writer."""
     assert batch.seqs is None
     assert batch.ts_ms_each is None
     flags, parts, length = encode_columns(batch)
@@ -160,8 +161,8 @@ def append_body(topic_id: int, batch: Batch, marks: Sequence[AppendMark] = ()) -
 
 
 def carried_body(topic_id: int, batch: Batch) -> FrameBody:
-    """The body of a frame of records that were in the log before, at their seqs and time, so that an old file is free of
-    them. Their keys and positions are known elsewhere and not repeated."""
+    """Build the frame body of rewritten records, with the seqs and time they already have, so that an old file can be
+    removed. Their keys and writer positions are stored in the catalog and not repeated."""
     body = append_body(topic_id, batch, ())
     body.flags |= CARRIED
     return body
@@ -170,7 +171,7 @@ def carried_body(topic_id: int, batch: Batch) -> FrameBody:
 def control_body(
     frame_type: FrameType, topic_id: int, body: Mapping[str, str | int] | None, *, first_seq: int = 0, ts_ms: int
 ) -> FrameBody:
-    """A control frame; HeadWatermark alone has no body."""
+    """Build a control frame; only HeadWatermark has no body."""
     assert frame_type is not FrameType.APPEND
     assert (body is None) == (frame_type is FrameType.HEAD_WATERMARK)
     encoded = b""
@@ -190,12 +191,12 @@ def control_body(
 
 
 def seal(body: FrameBody, *, shard: int, file_number: int, offset: int, synced_to: int) -> bytes:
-    """The frame's bytes for exactly this place: one copy of the parts, one pass of the checksum."""
+    """Return the frame's bytes for exactly this position: one copy of the parts, one pass of the checksum."""
     return b"".join(sealed_parts(body, shard=shard, file_number=file_number, offset=offset, synced_to=synced_to))
 
 
 def sealed_parts(body: FrameBody, *, shard: int, file_number: int, offset: int, synced_to: int) -> tuple[Buffer, ...]:
-    """The same as buffers to be written one behind the other."""
+    """The same as buffers, to be written one after another."""
     header = HEADER.pack(
         MAGIC,
         body.length_bytes,
@@ -214,42 +215,42 @@ def sealed_parts(body: FrameBody, *, shard: int, file_number: int, offset: int, 
     return header, *body.parts, _CHECKSUM.pack(digest.intdigest())
 
 
-def verify(buffer: memoryview, at: int, *, shard: int, file_number: int, offset: int) -> Header:
-    """The header of the frame at `at` in `buffer`, its checksum judged for its place.
+def verify(buffer: memoryview, start: int, *, shard: int, file_number: int, offset: int) -> Header:
+    """Return the header of the frame at `at` in `buffer`, after checking its checksum for this position.
 
     Raises:
-        BadFrame: there is none.
+        BadFrame: there is no valid frame.
     """
-    if len(buffer) - at < FRAME_BYTES_MIN:
+    if len(buffer) - start < FRAME_BYTES_MIN:
         raise BadFrame("no room for a frame")
-    header = Header._make(HEADER.unpack_from(buffer, at))
+    header = Header._make(HEADER.unpack_from(buffer, start))
     if header.magic != MAGIC:
         raise BadFrame("no frame's magic")
     frame_len = header.frame_len
-    if frame_len % 8 or not FRAME_BYTES_MIN <= frame_len <= len(buffer) - at:
+    if frame_len % 8 or not FRAME_BYTES_MIN <= frame_len <= len(buffer) - start:
         raise BadFrame("impossible length")
-    end = at + frame_len - CHECKSUM_BYTES
-    checksum = xxh3_64_intdigest(buffer[at:end], _seed(shard, file_number, offset))
+    end = start + frame_len - CHECKSUM_BYTES
+    checksum = xxh3_64_intdigest(buffer[start:end], _seed(shard, file_number, offset))
     if checksum != _CHECKSUM.unpack_from(buffer, end)[0]:
         raise BadFrame("wrong checksum")
     return header
 
 
-def parse(buffer: Buffer, at: int, *, shard: int, file_number: int, offset: int) -> Frame:
-    """The frame at `at` in `buffer`, which was written at `offset` of file `file_number`. Nothing is copied.
+def parse(buffer: Buffer, start: int, *, shard: int, file_number: int, offset: int) -> Frame:
+    """Parse the frame at `at` in `buffer`, which was written at `offset` of file `file_number`. Nothing is copied.
 
     Raises:
-        BadFrame: there is none, or none that this version reads.
+        BadFrame: there is no valid frame, or this version cannot read it.
     """
     view = memoryview(buffer)
-    header = verify(view, at, shard=shard, file_number=file_number, offset=offset)
+    header = verify(view, start, shard=shard, file_number=file_number, offset=offset)
     if header.version != VERSION:
         raise BadFrame(f"frame version {header.version}, this version reads {VERSION}", newer=True)
     if not FrameType.APPEND <= header.type <= FrameType.WRITER_CHANGE:
         raise BadFrame(f"frame type {header.type} is of a later version", newer=True)
     if header.synced_to > offset:
         raise BadFrame("synced beyond itself", verified=True)
-    inside = view[at + HEADER.size : at + header.frame_len - CHECKSUM_BYTES]
+    inside = view[start + HEADER.size : start + header.frame_len - CHECKSUM_BYTES]
     if header.type == FrameType.APPEND:
         return _append(header, inside)
     return _control(header, inside)
@@ -309,7 +310,7 @@ def _frame(
 
 
 def _decode_body(encoded: bytes) -> ControlBody:
-    """The keys this version may know: those of text and whole numbers. Any other value is a later version's."""
+    """Keep the keys whose values are text or whole numbers; other values come from a later version."""
     try:
         body = json.loads(encoded)
     except ValueError:

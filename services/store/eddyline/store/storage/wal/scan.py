@@ -1,12 +1,14 @@
-"""Reading a whole WAL file at start: every frame in order, the cut-or-corruption rule, and its successor's word.
+"""Scan of whole WAL files at a start: every frame in order, the cut-or-corruption rule, and the successor's mark.
 
 S is the highest `synced_to` of any valid frame in the file, wherever it lies; a file with a successor was complete before
-the successor got its name, so there S is its size. A bad frame below S is corruption: it is named, never skipped. At or
-above S no completed fdatasync covered it: everything from it on is cut, whatever verifies behind it.
+the successor got its name, so there S is its size. A bad frame below S is corruption: it is reported, never skipped. At or
+above S no completed fdatasync covered the bytes: everything from the bad frame on is cut, whether later frames verify or
+not.
 
-I1: a frame that was fdatasynced, and is followed by one that knows it, is replayed or the start is refused. I2: a frame that
-verifies but cannot be read (a later version's) is never cut. I3: a file that its successor remembers longer is corruption.
-Threading: none; blocking. Frames lie in the buffer they were read into: whoever keeps a batch keeps the whole file's bytes.
+I1: a frame that was fdatasynced, and is followed by a frame that records it, is replayed or the start is refused. I2: a
+frame that verifies but cannot be read (a later version's) is never cut. I3: a file that is shorter than its successor
+recorded is corruption.
+Threading: none; blocking. Frames reference the buffer of the whole file: a caller that keeps a batch keeps all its bytes.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ logger = logging.getLogger(__name__)
 
 _ZEROS: Final = bytes(1 << 20)
 SHORTAGE_RETRY_AFTER_MS: Final = 1_000
-"""Descriptors come back when callers leave: not within a group commit."""
+"""Descriptors become free when callers leave, not within a group commit."""
 
 MARK_BYTES_MAX: Final = 144
 """A mark: header, a body of at most 88 bytes, checksum."""
 
 
 class Location(NamedTuple):
-    """Where a frame lies: file, first byte, length in bytes."""
+    """Position of a frame: file, first byte, length in bytes."""
 
     file_number: int
     offset: int
@@ -46,15 +48,15 @@ class Location(NamedTuple):
 
 
 class WalEnd(NamedTuple):
-    """Where a log ends: the newest file and the bytes of its frames."""
+    """End of a log: the newest file and the bytes of its frames."""
 
     file_number: int
     file_bytes: int
 
 
 class Tail(NamedTuple):
-    """What was cut from a log's end. `is_cut` = other bytes than zeros: a frame was there. `last_seqs` = by topic id, the
-    highest seq that valid frames in it speak of."""
+    """Bytes cut from a log's end. `is_cut` = they were not all zeros, so there was a frame. `last_seqs` = by topic id,
+    the highest seq in the valid frames among them."""
 
     is_cut: bool
     last_seqs: dict[int, int]
@@ -64,7 +66,7 @@ NO_TAIL: Final = Tail(is_cut=False, last_seqs={})
 
 
 class FileReplay:
-    """One file at start: replayed, held against its successor's mark, and cut where it is the newest."""
+    """Replay of one file at a start: scanned, checked against its successor's mark, and truncated if it is the newest."""
 
     def __init__(
         self,
@@ -74,23 +76,23 @@ class FileReplay:
         *,
         number: int,
         complete: bool,
-        before: WalEnd | None,
+        previous: WalEnd | None,
         on_mark: Callable[[int], None],
         synced_to: int = 0,
     ) -> None:
-        """`synced_to` = what the catalog knows to be durable of the file: a bad frame below it is corruption."""
+        """`synced_to` = the bytes of the file that the catalog records as durable: a bad frame below it is corruption."""
         self._fs = fs
         self._directory = directory
         self._shard = shard
         self._number = number
         self._complete = complete
-        self._before = before
+        self._previous = previous
         self._on_mark = on_mark
         self._synced_to = synced_to
         self._data = b""
 
     def replay(self, on_frame: Callable[[Frame, Location], None]) -> WalEnd:
-        """Give every frame to `on_frame`, but a mark's checkpoint number to `on_mark`; where they end."""
+        """Pass every frame to `on_frame`, but a mark's checkpoint number to `on_mark`; return the end of the frames."""
         path = wal_file(self._directory, self._number)
         file = self._fs.open(path)
         try:
@@ -118,14 +120,14 @@ class FileReplay:
         return WalEnd(self._number, end)
 
     def tail(self, end: WalEnd) -> Tail:
-        """What lies behind its frames."""
+        """Return the bytes after the frames."""
         if _all_zero(self._data, end.file_bytes):
             return NO_TAIL
         last_seqs = last_seqs_behind(self._data, end.file_bytes, shard=self._shard, file_number=self._number)
         return Tail(is_cut=True, last_seqs=last_seqs)
 
     def cut(self, end: WalEnd) -> Tail:
-        """Cut the newest file at its end, durably; what was cut."""
+        """Truncate the newest file at its end, durably; return the bytes cut."""
         path, data, tail = wal_file(self._directory, self._number), self._data, self.tail(end)
         if tail.is_cut:
             logger.warning("wal_tail_cut", extra=fields(file=str(path), offset=end.file_bytes))
@@ -139,22 +141,22 @@ class FileReplay:
         return tail
 
     def _check_mark(self, frame: Frame) -> None:
-        before, control = self._before, frame.control
+        previous, control = self._previous, frame.control
         if control is None:
             return
         self._on_mark(int(control.get("checkpoint", 0)))
-        if before is None or "previous_bytes" not in control:
+        if previous is None or "previous_bytes" not in control:
             return
-        if control["previous_bytes"] != before.file_bytes:
+        if control["previous_bytes"] != previous.file_bytes:
             raise corrupt(
-                wal_file(self._directory, before.file_number),
-                min(before.file_bytes, int(control["previous_bytes"])),
-                f"it has {before.file_bytes} bytes of frames, its successor says {control['previous_bytes']}",
+                wal_file(self._directory, previous.file_number),
+                min(previous.file_bytes, int(control["previous_bytes"])),
+                f"it has {previous.file_bytes} bytes of frames, its successor says {control['previous_bytes']}",
             )
 
 
 def first_mark(fs: Fs, directory: Path, shard: int, number: int) -> int | None:
-    """What the mark at a file's beginning says of the last completed checkpoint; None where it has none. Blocking."""
+    """Return the last completed checkpoint from the mark at a file's beginning; None if it has no mark. Blocking."""
     file = fs.open(wal_file(directory, number))
     try:
         data = file.pread(MARK_BYTES_MAX, 0)
@@ -179,11 +181,11 @@ def scan(
     on_frame: Callable[[Frame, Location], None],
     synced_to: int = 0,
 ) -> int:
-    """Give each frame of a file to `on_frame`; the offset where they end. `complete` = the file has a successor;
-    `synced_to` = where it has none, what is known to be durable.
+    """Pass each frame of a file to `on_frame`; return the offset of their end. `complete` = the file has a successor;
+    `synced_to` = if it has none, the bytes known to be durable.
 
     Raises:
-        DataCorrupt: a bad frame below S. NewerFormat: one that a later version wrote.
+        DataCorrupt: a bad frame below S. NewerFormat: a later version wrote a frame.
     """
     view = memoryview(data)
     synced_to = len(data) if complete else synced_to
@@ -206,12 +208,12 @@ def scan(
 
 
 def corrupt(path: Path, offset: int, why: str) -> DataCorrupt:
-    """The error that names the place."""
+    """Return the error that names file and offset."""
     return DataCorrupt(f"{path} is corrupt at offset {offset}: {why}", file=str(path), offset=offset)
 
 
 def short_of(error: OSError) -> Throttled:
-    """The refusal of work that the process is too short of descriptors or memory for, and not the disk too damaged."""
+    """Return the error for a shortage of descriptors or memory in the process, as opposed to a damaged disk."""
     return Throttled(
         f"the store is short of a resource: {error.strerror}. It goes on by itself once there is some",
         retryAfterMs=SHORTAGE_RETRY_AFTER_MS,
@@ -219,46 +221,53 @@ def short_of(error: OSError) -> Throttled:
 
 
 def _all_zero(data: bytes, start: int) -> bool:
-    """True = nothing but zeros from `start` on: what a file is filled with. Compared a megabyte at a time: counting them
+    """Whether only zeros, the filling of a file, follow from `start` on. Compares a megabyte at a time: counting zeros
     takes fifty times as long."""
-    return all(data.startswith(_ZEROS[: len(data) - at], at) for at in range(start, len(data), len(_ZEROS)))
+    return all(data.startswith(_ZEROS[: len(data) - offset], offset) for offset in range(start, len(data), len(_ZEROS)))
 
 
 def _synced_behind(data: bytes, bad: int, *, shard: int, file_number: int) -> bool:
-    """True = a valid frame behind `bad` says that the byte at `bad` was synced.
+    """Whether a valid frame after `bad` records that the byte at `bad` was synced.
 
-    Looks at every place where one may begin. Only a header that would say so is worth a checksum.
+    Tries every offset where one may begin. The checksum is computed only for headers that would record it.
     """
     if _all_zero(data, bad):
         return False
     view = memoryview(data)
-    at = data.find(MAGIC, bad + 1)
-    while at >= 0:
-        if at % 8 == 0 and len(data) - at >= HEADER.size and bad < HEADER.unpack_from(data, at)[-1] <= at:
+    offset = data.find(MAGIC, bad + 1)
+    while offset >= 0:
+        if (
+            offset % 8 == 0
+            and len(data) - offset >= HEADER.size
+            and bad < HEADER.unpack_from(data, offset)[-1] <= offset
+        ):
             try:
-                verify(view, at, shard=shard, file_number=file_number, offset=at)
+                verify(view, offset, shard=shard, file_number=file_number, offset=offset)
                 return True
             except BadFrame:
                 pass
-        at = data.find(MAGIC, at + 1)
+        offset = data.find(MAGIC, offset + 1)
     return False
 
 
 def last_seqs_behind(data: bytes, start: int, *, shard: int, file_number: int) -> dict[int, int]:
-    """By topic id the highest seq that valid frames from `start` on append or reserve. Looks at every place where a frame
-    may begin, until twice the file's bytes went through checksums: payloads may be made to look like frames."""
-    view, found, budget = memoryview(data), dict[int, int](), 2 * len(data)
-    at = data.find(MAGIC, start)
-    while at >= 0 and budget > 0:
+    """Return, by topic id, the highest seq that valid frames from `start` on append or reserve.
+
+    Tries every offset where a frame may begin, until twice the file's bytes went through checksums: payloads may imitate
+    frames.
+    """
+    view, last_seqs, budget = memoryview(data), dict[int, int](), 2 * len(data)
+    offset = data.find(MAGIC, start)
+    while offset >= 0 and budget > 0:
         size = 0
-        if at % 8 == 0 and len(data) - at >= HEADER.size:
-            frame_len = min(HEADER.unpack_from(data, at)[1], len(data) - at)
+        if offset % 8 == 0 and len(data) - offset >= HEADER.size:
+            frame_len = min(HEADER.unpack_from(data, offset)[1], len(data) - offset)
             budget -= frame_len
             with suppress(BadFrame):
-                header = verify(view, at, shard=shard, file_number=file_number, offset=at)
+                header = verify(view, offset, shard=shard, file_number=file_number, offset=offset)
                 size = header.frame_len
                 if header.type in (FrameType.APPEND, FrameType.HEAD_WATERMARK):
                     last_seq = header.first_seq + (header.count - 1 if header.type == FrameType.APPEND else 0)
-                    found[header.topic_id] = max(found.get(header.topic_id, 0), last_seq)
-        at = data.find(MAGIC, at + max(size, 1))
-    return found
+                    last_seqs[header.topic_id] = max(last_seqs.get(header.topic_id, 0), last_seq)
+        offset = data.find(MAGIC, offset + max(size, 1))
+    return last_seqs

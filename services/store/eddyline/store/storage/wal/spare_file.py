@@ -1,12 +1,12 @@
-"""The spare: the next WAL file, zero-filled and fsynced before it is needed, so that a frame's fdatasync writes no metadata.
+"""Spare file: the next WAL file, zero-filled and fsynced in advance, so that a frame's fdatasync writes no metadata.
 
-(Zero-filling took fdatasync's p99 from 1.7 to 0.34 ms; `posix_fallocate` brought nothing.) It writes every byte twice: where
-groups are large that costs more than the metadata it saves, so then a spare is a hole of the right length (`fills`).
-I1: a file gets its number only when all its bytes are zero and durable. I2: what a crash left as spare is never trusted:
-it is filled again.
-Failure: where the process is short of descriptors or memory `take` goes on as its caller has patience for (`RetryBudget`).
-Threading: `prepare` on a background thread, `take` on the writer thread; one lock, a leaf, is held while a file is filled:
-the writer would have to fill one anyway. `prepare` does not wait for it: what the writer takes then is not its own.
+(Zero-filling took fdatasync's p99 from 1.7 to 0.34 ms; `posix_fallocate` had no effect.) It writes every byte twice: with
+large groups that costs more than the metadata it saves, so then a spare is a sparse file of the right length (`fills`).
+I1: a file gets its number only when all its bytes are zero and durable. I2: a spare that a crash left is never trusted: it
+is filled again.
+Failure: during a shortage of descriptors or memory `take` retries as long as its caller's `RetryBudget` allows.
+Threading: `prepare` on a background thread, `take` on the writer thread; one lock, a leaf, is held while a file is filled,
+which the writer would otherwise have to do. `prepare` does not wait for the lock.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _ZEROS: Final = memoryview(bytes(1 << 20))
 
 
 class RetryBudget(Protocol):
-    """Does a job, again and again where the process is short of something, for as long as its owner likes."""
+    """Runs a job, and repeats it during a shortage of resources for as long as its owner allows."""
 
     def __call__(self, job: Callable[[], T], /) -> T:
-        """The job's result. Raises: OSError, the job's."""
+        """Return the job's result. Raises: OSError, the job's."""
 
 
-def at_once(job: Callable[[], T], /) -> T:
-    """No patience."""
+def run_once(job: Callable[[], T], /) -> T:
+    """Run the job once, without retries."""
     return job()
 
 
-class Spare:
+class SpareFile:
     """One shard's spare file."""
 
     def __init__(self, fs: Fs, directory: Path, file_bytes: int) -> None:
@@ -51,18 +51,18 @@ class Spare:
         self._lock = Lock()
         self._file: File | None = None
         self.fills = True
-        """False = the next spare is a hole. Set by the writer."""
+        """False = the next spare is a sparse file. Set by the writer."""
 
     @property
     def ready(self) -> bool:
-        """True = the next `take` of a usual file does not have to fill one."""
+        """Whether the next `take` of a file of the usual size need not fill one."""
         return self._file is not None
 
     def prepare(self) -> None:
-        """Fill one, if there is none.
+        """Fill a spare if there is none.
 
         Raises:
-            OSError: it could not be filled; there is none then, and the next call begins anew.
+            OSError: it could not be filled; there is none then, and the next call starts over.
         """
         if self._lock.acquire(blocking=False):
             try:
@@ -71,22 +71,22 @@ class Spare:
             finally:
                 self._lock.release()
 
-    def take(self, number: int, size: int, patiently: RetryBudget = at_once) -> File:
-        """Give it its number, durably; it is at least `size` long, and the caller's to close.
+    def take(self, number: int, size: int, retry: RetryBudget = run_once) -> File:
+        """Rename the spare to its number, durably; it has at least `size` bytes, and the caller must close it.
 
         Raises:
-            OSError: there is no file of this number, or it is not known whether there is.
+            OSError: there is no file of this number, or it is unknown whether there is.
         """
         with self._lock:
             file, self._file = self._file, None
             if file is not None and size > self._file_bytes:
                 file.close()
                 file = None
-            file = file or patiently(partial(self._filled, max(size, self._file_bytes)))
+            file = file or retry(partial(self._filled, max(size, self._file_bytes)))
             named = False
             try:
                 self._fs.rename(wal_spare(self._directory), wal_file(self._directory, number))
-                patiently(partial(self._fs.fsync_dir, self._directory))
+                retry(partial(self._fs.fsync_dir, self._directory))
                 named = True
             finally:
                 if not named:
@@ -94,7 +94,7 @@ class Spare:
             return file
 
     def close(self) -> None:
-        """Close it, if there is one."""
+        """Close the spare, if there is one."""
         with self._lock:
             file, self._file = self._file, None
             if file is not None:
@@ -105,7 +105,7 @@ class Spare:
         done = False
         try:
             if not self.fills:
-                file.truncate(0)  # what a crash left here is not zero
+                file.truncate(0)  # the remains of a crash are not zero
             for offset in range(0, size if self.fills else 0, len(_ZEROS)):
                 write_all(file, [_ZEROS[: size - offset]], offset)
             if file.size() != size:

@@ -1,20 +1,22 @@
-"""The written mark: how far each WAL shard is written, kept outside the data directory and valid within one boot.
+"""Written mark: the written end of each WAL shard, kept outside the data directory and valid within one boot.
 
-A killed process loses nothing: the kernel still has every byte that was handed to it. A volume that was detached, or a
-snapshot put in its place, loses what was not synced, in the same boot and often without a trace: the bytes read as zeros.
-The mark tells the two apart. It is told each write before anything of it is acknowledged; a start whose log ends before it
-has lost acknowledged bytes, and one whose log reaches it has lost none, whatever a torn write left behind.
+A killed process loses nothing: the kernel still has every byte that was written. A volume that was detached, or replaced
+by a snapshot, loses its unsynced bytes, in the same boot and often without a trace: they read as zeros. The mark
+distinguishes the two. The writer updates it after each write, before any record of it is acknowledged. A start whose log
+ends before the mark has lost acknowledged bytes; a start whose log reaches the mark has lost none, even if a torn write
+follows.
 
-It is a mapped page in the directory for temporary files (`TMPDIR`), which must outlive the process: where the mark is gone
-although the last run kept one, nothing proves that all is there. Only the kernel keeps it, so it is never synced; after
-another boot it is not looked at. (In the data directory it would be lost together with what it tells of. Mapped, since the
-writer thread would wait for the interpreter once more at each write.)
+The mark is a memory-mapped page in the directory for temporary files (`TMPDIR`), which must outlive the process: if the
+mark is missing although the last run kept one, nothing proves that the log is complete. It lives in the page cache alone,
+so it is never synced, and a later boot ignores it. (In the data directory it would be lost together with the bytes it
+describes. It is mapped, because a write call would make the writer thread wait for the interpreter once more for each
+write.)
 
     off  0  u64 xxh3_64 of the run's name (UTF-8): boot id, "/", instance
         64  32 bytes a WAL shard: u64 file number, u64 bytes written, u64 of them synced, u64 xxh3_64 of those 24 bytes,
             seeded with the first word
 
-Threading: `put` of one shard on its writer thread; the rest where no writer runs.
+Threading: `put` of one shard on its writer thread; the other calls while no writer runs.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _SLOT: Final = struct.Struct("<QQQQ")
 
 
 class Written(NamedTuple):
-    """How far a WAL shard is written: its newest file, the bytes of frames in it, and how many of those are synced."""
+    """Written end of a WAL shard: its newest file, the bytes of frames in it, and how many of those are synced."""
 
     file_number: int
     file_bytes: int
@@ -48,35 +50,35 @@ class Written(NamedTuple):
 
 
 class WrittenMark(Protocol):
-    """Where a store leaves word of what it has written; see the module."""
+    """Record of a store's written bytes; see the module."""
 
     def read(self, run: str, shards: int) -> list[Written] | None:
-        """What a run left of each shard; None = nothing that can be believed."""
+        """Return the written end of each shard in a run; None if there is no valid record."""
 
     def begin(self, run: str, written: Sequence[Written]) -> None:
-        """Begin a run's, in the place of the last one's.
+        """Begin the record of a run; it replaces the last one.
 
         Raises:
-            OSError: there is none.
+            OSError: there is no record.
         """
 
     def put(self, shard: int, written: Written) -> None:
-        """A shard is written so far. Does nothing before `begin`."""
+        """Record a shard's written end. No effect before `begin`."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the record and keep it."""
 
     def remove(self) -> None:
-        """The stop was clean: no mark is needed."""
+        """Remove the record after a clean stop, which needs none."""
 
 
 def run_name(boot_id: str, instance: int) -> str:
-    """A run of a store: a start of its directory, in a boot."""
+    """Return the name of a run: one start of a data directory, in one boot."""
     return f"{boot_id}/{instance}"
 
 
 class MappedMark:
-    """A mapped file."""
+    """`WrittenMark` as a memory-mapped file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -90,8 +92,8 @@ class MappedMark:
         except OSError:
             return None
         try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
                 return None
             data = os.pread(fd, _BYTES, 0)
         except OSError:
@@ -112,7 +114,7 @@ class MappedMark:
             os.unlink(temporary)
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            if os.write(fd, page) != _BYTES:  # every byte has its room: a mapped page without it kills the process
+            if os.write(fd, page) != _BYTES:  # allocates all blocks: a mapped page without one kills the process
                 raise OSError("a write was short")
             mapped = mmap.mmap(fd, _BYTES)
         finally:
@@ -136,16 +138,16 @@ class MappedMark:
 
 
 def decode_mark(data: bytes, seed: int, shards: int) -> list[Written] | None:
-    """The first `shards` slots of a mark; None where it is another run's, or one of them is not whole."""
+    """Decode the first `shards` slots of a mark; None if it belongs to another run or a slot fails its checksum."""
     if len(data) != _BYTES or _WORD.unpack_from(data)[0] != seed:
         return None
-    found = list[Written]()
+    slots = list[Written]()
     for shard in range(shards):
         *ends, checksum = _SLOT.unpack_from(data, _FIRST + shard * _SLOT.size)
         if checksum != xxh3_64_intdigest(_ENDS.pack(*ends), seed):
             return None
-        found.append(Written(*ends))
-    return found
+        slots.append(Written(*ends))
+    return slots
 
 
 def _pack(page: bytearray | mmap.mmap, shard: int, written: Written, seed: int) -> None:

@@ -11,7 +11,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.entries import entries_of
-from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState, sync_for
+from eddyline.store.fold.fold import VIEWS_MAX, FoldFailed, FoldWrite, WriterState, sync_for_checkpoint
 from eddyline.store.fold.rocksdb import RocksFold
 from tests.support.sim.fold import SimFold
 
@@ -244,7 +244,7 @@ def test_store_is_named_and_kept(bench: Bench) -> None:
 def test_checkpoint_is_kept_and_goes_with_no_topic(bench: Bench) -> None:
     assert bench.fold.checkpoint() == 0
     bench.fold.apply([puts(1, a="1")])
-    sync_for(bench.fold, 7)
+    sync_for_checkpoint(bench.fold, 7)
     bench.fold.delete_topic(TOPIC)
     assert bench.fold.checkpoint() == 7
     fold = bench.reopen()

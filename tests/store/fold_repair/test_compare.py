@@ -12,7 +12,7 @@ from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold_repair import compare as module
-from eddyline.store.fold_repair.compare import Comparison, Finding, FindingKind, compare
+from eddyline.store.fold_repair.compare import Finding, FindingKind, FoldDifference, compare
 from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def filled(rows: dict[bytes, Record], fold: Fold | None = None) -> Fold:
     return fold
 
 
-def outcome(left: dict[bytes, Record], right: dict[bytes, Record], findings_max: int) -> Comparison:
+def outcome(left: dict[bytes, Record], right: dict[bytes, Record], findings_max: int) -> FoldDifference:
     """The plain rule."""
     findings = []
     for key in sorted(left.keys() | right.keys()):
@@ -44,7 +44,7 @@ def outcome(left: dict[bytes, Record], right: dict[bytes, Record], findings_max:
             fields = tuple(name for name in FIELDS if getattr(left[key], name) != getattr(right[key], name))
             findings.append(Finding(key, FindingKind.DIFFERING, fields))
     missing, extra, differing = ([finding.kind for finding in findings].count(kind) for kind in FindingKind)
-    return Comparison(len(left.keys() | right.keys()), missing, extra, differing, tuple(findings[:findings_max]))
+    return FoldDifference(len(left.keys() | right.keys()), missing, extra, differing, tuple(findings[:findings_max]))
 
 
 KEYS = st.binary(min_size=1, max_size=2)
@@ -90,7 +90,7 @@ def test_equal_folds_of_both_kinds_are_equal_and_progress_is_told(
     rocks, progress = filled(rows, RocksFold(tmp_path)), list[int]()
     compared = compare(filled(rows).view(1), rocks.view(1), findings_max=5, progress=progress.append)
     rocks.close()
-    assert compared == Comparison(250, 0, 0, 0, ())
+    assert compared == FoldDifference(250, 0, 0, 0, ())
     assert compared.equal
     assert progress == [100, 200, 250]
 

@@ -13,7 +13,7 @@ from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldWrite
-from eddyline.store.fold_repair.check import check_fold_of
+from eddyline.store.fold_repair.check import run_fold_check
 from eddyline.store.fold_repair.source import FoldSource
 from eddyline.store.storage.layout import Layout
 from tests.support.sim.fold import SimFold
@@ -182,7 +182,7 @@ async def test_stopped_directory_is_checked_without_an_engine() -> None:
         topic = link._table.get("kv")
         source = FoldSource(link._parts.log.files, LAYOUT, topic, through_seq=fold.applied(1))
         view = fold.view(1)
-        found = check_fold_of(1, source=source, found=view, scratch=SimFold(1))
+        found = run_fold_check(1, source=source, found=view, scratch=SimFold(1))
         assert (found.differing_count, found.entry_count) == (0, 9)
         source.close()
         view.close()

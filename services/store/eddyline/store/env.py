@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.store.artifacts.store import ArtifactSettings
     from eddyline.store.catalog.catalog import Catalog
-    from eddyline.store.fold.fold import Fold, Scratch
+    from eddyline.store.fold.fold import Fold, TemporaryFold
     from eddyline.store.limits.memory_budget import MemoryPlan
     from eddyline.store.limits.memory_guard import Memory
     from eddyline.store.runtime.workers import Worker
@@ -85,7 +85,7 @@ class Env:
     """End what is being received, since memory is full, and let little in; False = it is not full any more."""
     volume: Callable[[Path], str] = _unknown_volume
     """The type of the file system that a directory is on; "" = unknown."""
-    scratch: Scratch | None = None
+    scratch: TemporaryFold | None = None
     """Where a second fold is made when one is checked; None = nowhere."""
     written_mark: WrittenMark | None = None
     """Where word of what is written is left, outside the data directory; None = nowhere: a start trusts the boot id, and

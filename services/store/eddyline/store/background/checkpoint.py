@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.runtime.logging import fields
 from eddyline.store.catalog.catalog import CatalogHead, WalPosition
-from eddyline.store.fold.fold import sync_for
+from eddyline.store.fold.fold import sync_for_checkpoint
 from eddyline.store.log_io.catalog_entries import encode_catalog_topic, source_of
 from eddyline.store.storage.wal.frame import carried_body
 from eddyline.store.write.engine import settled
@@ -135,7 +135,7 @@ class Checkpointer:
             await committer.sync()
         if engine.read_only_reason:
             return False
-        await engine.fold_worker.submit(partial(sync_for, engine.fold, self.number + 1))
+        await engine.fold_worker.submit(partial(sync_for_checkpoint, engine.fold, self.number + 1))
         head = CatalogHead(
             checkpoint=self.number + 1,
             store_id=self._store_id,

@@ -1,8 +1,8 @@
-"""A topic's fold as an ordered stream of batches, and back: what bases and artifacts are made of.
+"""Dump and load of a topic's fold as an ordered stream of batches, used for bases and artifacts.
 
-I1: a dump is of one moment, that of its view. I2: while a load runs the topic's applied seq is 0, and it becomes what it
-should be in the load's last write but one, with the writers; the last names the base. A crash at any point leaves what was
-there before, or a topic at applied seq 0, which whoever opens the fold loads again, or all of the entries.
+I1: a dump is of one moment, that of its view. I2: during a load the topic's applied seq is 0; the load's last write but
+one sets it, with the writers, and the last one sets the base. A crash at any point leaves the previous state, or a topic
+at applied seq 0, which the owner loads again when it opens the fold, or all of the entries.
 Threading: a dump as its view; a load on the fold's thread.
 Failure: a load that raises leaves a part of the topic, at applied seq 0.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.record import Op
 from eddyline.store.fold.entries import entries_of
-from eddyline.store.fold.fold import FoldWrite, until_taken
+from eddyline.store.fold.fold import FoldWrite, retry_stalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ LOAD_BYTES: Final = 1 << 20
 
 
 def dump_batches(view: FoldView) -> Iterator[Batch]:
-    """The entries that `view` has still to give, in key order; each row with op PUT and its own seq, times and version.
+    """Yield the remaining entries of `view` in key order; each row with op PUT and its own seq, times and version.
 
     Raises:
         DataCorrupt, FoldFailed.
@@ -52,10 +52,10 @@ def load_batches(
     *,
     writers: Sequence[tuple[str, WriterState]] = (),
 ) -> int:
-    """Put the entries of a dump in place of all that the topic had; applied up to `applied_seq`, its base from then on.
+    """Replace all entries of the topic by those of a dump; `applied_seq` becomes its applied seq and its base.
 
     Returns:
-        How many entries there are.
+        The number of entries.
 
     Raises:
         DataCorrupt: `batches` are no dump of a fold at `applied_seq`, or their own source raised it. FoldFailed.
@@ -72,24 +72,24 @@ def load_steps(
     *,
     writers: Sequence[tuple[str, WriterState]] = (),
 ) -> Iterator[int]:
-    """`load_batches` a write at a time: gives the number of entries of each. Done only when it has ended."""
-    until_taken(fold, partial(fold.delete_topic, topic_id))
+    """Run `load_batches` a write at a time; yield the number of entries of each. Complete only when it has ended."""
+    retry_stalled(fold, partial(fold.delete_topic, topic_id))
     last_key = None
     for batch in batches:
         if not batch.count:
             continue
         last_key = check_dump(topic_id, batch, last_key, applied_seq)
         for entries in _cut(entries_of(batch)):
-            until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries, [])]))
+            retry_stalled(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries, [])]))
             yield len(entries)
-    until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, applied_seq, [], list(writers))]))
-    until_taken(fold, partial(fold.set_base, topic_id, applied_seq))
+    retry_stalled(fold, partial(fold.apply, [FoldWrite(topic_id, applied_seq, [], list(writers))]))
+    retry_stalled(fold, partial(fold.set_base, topic_id, applied_seq))
     yield 0
 
 
 def check_dump(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq: int) -> bytes:
-    """The last key of `batch`, whose columns are checked whole, not row by row but for the order of keys; it has rows, and
-    `last_key` is that of the batch before it.
+    """Return the last key of `batch`, after checking whole columns, and the order of keys row by row. The batch has rows,
+    and `last_key` is the last key of the batch before it.
 
     Raises:
         DataCorrupt: it is no part of a dump at `applied_seq`.
@@ -109,7 +109,7 @@ def check_dump(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq:
 
 
 def _cut(entries: list[tuple[bytes, bytes | None]]) -> Iterator[list[tuple[bytes, bytes | None]]]:
-    """Runs of entries within the bounds of a write, or of one entry."""
+    """Yield runs of entries within the bounds of a write, or of one entry."""
     start = size = 0
     for index, (key, value) in enumerate(entries):
         size += len(key) + len(value or b"")

@@ -1,14 +1,12 @@
-"""From a batch to what it leaves in the fold: the store's hottest work on single records.
+"""Fold entries from batches and batches from entries: the store's hottest work on single records.
 
-The last record of a key in the batch wins: a PUT leaves an entry (`fold_entry.py`), DELETE and PURGE leave None; GAP has no
-key and is skipped, and so is APPEND, which folds nothing. Columns are cut straight into the entry's bytes: no row is
-made. The plain batch, PUTs of a key and data, never runs a line of Python a record; any other goes by a loop.
+From a batch: the last record of a key wins. A PUT leaves an entry (`fold_entry.py`), DELETE and PURGE leave None; GAP has
+no key and is skipped, and so is APPEND, which the fold ignores. Columns are cut straight into the entry's bytes without
+making rows. A plain batch, PUTs of a key and data, runs no Python code for single records; any other batch uses a loop.
 
-From entries to the batch that they are: the reverse of `project.py`, for reading many of them.
-
-Rows have op PUT, stand in the order given and keep each its seq and times; a batch of entries in key order has seqs of its
-own, not ascending. Entries of a key and data only, which is nearly all of them, are cut column by column: no row is made.
-Where there is any other the batch goes by rows.
+From entries: rows have op PUT, keep the given order, their seqs and times; a batch of entries in key order has its own
+seqs, not ascending. Entries of a key and data only, nearly all of them, are cut column by column. If there is any other
+entry, the batch is made from rows.
 """
 
 from __future__ import annotations
@@ -53,7 +51,8 @@ assert _PLAIN_HEAD.size == HEAD.size == SHAPE.size + PLACE.size
 
 
 def entries_of(batch: Batch) -> list[tuple[bytes, bytes | None]]:
-    """The fold entries that `batch`, canonical and placed, leaves: each key once, with its entry or None = delete."""
+    """Return the fold entries that `batch`, canonical and with seqs, leaves: each key once, with its entry or None =
+    delete."""
     if batch.key is None or batch.ops is None:
         return []
     ops = bytes(batch.ops)
@@ -69,7 +68,7 @@ def _plain_entries(
     batch: Batch, keys: list[bytes | None], data: list[bytes | None]
 ) -> list[tuple[bytes, bytes | None]]:
     heads = map(_PLAIN_HEAD.pack, repeat(PLAIN_SHAPE), batch.seq_list(), _times(batch), _source_times(batch))
-    # Neither keys nor data have a None here, which the caller has seen.
+    # The caller has checked that neither keys nor data hold a None.
     last: dict[bytes, bytes | None] = dict(zip(keys, map(concat, heads, data), strict=True))  # type: ignore[arg-type]
     return list(last.items())
 
@@ -112,7 +111,8 @@ assert _HEADS.itemsize == HEAD_BYTES
 
 
 def batch_of(keys: Sequence[bytes], values: Sequence[bytes], *, key_start: int = 0) -> Batch:
-    """The entries of `keys` as one canonical batch, in their order; a key begins `key_start` bytes into what is given.
+    """Return the entries of `keys` as one canonical batch, in their order; a key begins `key_start` bytes into each of
+    `keys`.
 
     Raises:
         DataCorrupt: a value is not an entry. MalformedColumns: a column would reach 2^31 bytes.
@@ -143,7 +143,7 @@ def batch_of(keys: Sequence[bytes], values: Sequence[bytes], *, key_start: int =
 
 
 def _column(cells: pa.Array, start: int, end: int) -> Column:
-    """The part `start` to `end` of each cell, none of them absent. Arrow's loop, which makes no bytes of a cell, is half
-    the cost of Python's (P8)."""
+    """Return the part `start` to `end` of each cell, none of them absent. Arrow's loop, which makes no bytes object for
+    a cell, takes half the time of Python's (P8)."""
     _, offsets, cut = pc.binary_slice(cells, start, end).buffers()
     return Column(offsets.to_pybytes(), b"" if cut is None else cut.to_pybytes(), None)

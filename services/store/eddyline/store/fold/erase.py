@@ -1,7 +1,6 @@
-"""A record delete's part in the fold: keys that match go, where they were last written within its bound.
+"""Record deletes in the fold: remove matching keys whose last write is within the delete's bound.
 
-Done again it finds nothing, so that whoever was interrupted begins anew. What the files still hold of the entries is gone
-after `Fold.erase`.
+A repeated call finds no entry, so an interrupted caller starts over. The fold's files hold the entries until `Fold.erase`.
 Threading: the fold's thread.
 """
 
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 PAGE_ENTRIES: Final = 4096
 PAGE_BYTES: Final = 1 << 20
-"""Entries looked at, and at most deleted, in one write: as large as the applier's."""
+"""Entries read, and at most deleted, in one write: as large as the applier's."""
 
 
 def erase_entries(fold: ReplayedFold, topic_id: int, match: Match, bound_seq: int) -> int:
-    """Delete the topic's entries whose key matches and whose seq is at most `bound_seq`; its applied seq stays.
+    """Delete the topic's entries whose key matches and whose seq is at most `bound_seq`; its applied seq is unchanged.
 
     Returns:
-        How many there were.
+        The number of deleted entries.
 
     Raises:
         FoldStalled: some may be deleted; call again. FoldFailed, DataCorrupt.
@@ -37,9 +36,9 @@ def erase_entries(fold: ReplayedFold, topic_id: int, match: Match, bound_seq: in
     assert match.field is MatchField.KEY, "a fold's entries are not deleted by tag"
     if match.kind is MatchKind.EQ:
         (entry,) = fold.get(topic_id, [match.value])
-        found = entry is not None and entry.seq <= bound_seq
-        _delete(fold, topic_id, [match.value] if found else [])
-        return int(found)
+        is_due = entry is not None and entry.seq <= bound_seq
+        _delete(fold, topic_id, [match.value] if is_due else [])
+        return int(is_due)
     erased = 0
     view = fold.view(topic_id, key_prefix=match.value, counted=False)
     try:

@@ -1,4 +1,4 @@
-"""The bytes of a fold's `meta` family: where each topic stands, where its writers stand, and whose fold it is.
+"""Bytes of a fold's `meta` family: each topic's cursor, its writers' positions, and the owning store.
 
     key                                         value
     "store"                                     store id (UTF-8)
@@ -29,22 +29,22 @@ assert max(len(STORE_KEY), len(CHECKPOINT_KEY)) < TOPIC_BYTES
 
 
 class Cursor(NamedTuple):
-    """Where a topic stands: the last seq applied, and the seq that the log was applied on top of."""
+    """Progress of a topic: the last seq applied, and the seq of its base, on top of which the log was applied."""
 
     applied_seq: int
     base_seq: int
 
 
 encode_cursor: Final = _CURSOR.pack
-"""The value of a topic's key, of its applied and its base seq."""
+"""Encode the value of a topic's key from its applied and its base seq."""
 
 
 encode_checkpoint: Final = _CHECKPOINT.pack
-"""The value of the checkpoint's key."""
+"""Encode the value of the checkpoint's key."""
 
 
 def decode_checkpoint(value: bytes) -> int:
-    """Raises DataCorrupt where the bytes are no number."""
+    """Decode a checkpoint number. Raises DataCorrupt for a wrong size."""
     if len(value) != _CHECKPOINT.size:
         raise _corrupt(f"the checkpoint has {len(value)} bytes, not {_CHECKPOINT.size}")
     number: int = _CHECKPOINT.unpack(value)[0]
@@ -52,31 +52,31 @@ def decode_checkpoint(value: bytes) -> int:
 
 
 def decode_cursor(value: bytes) -> Cursor:
-    """Raises DataCorrupt where the bytes are no cursor."""
+    """Decode a cursor. Raises DataCorrupt for a wrong size."""
     if len(value) != _CURSOR.size:
         raise _corrupt(f"a topic's value has {len(value)} bytes, not {_CURSOR.size}")
     return Cursor(*_CURSOR.unpack(value))
 
 
 def encode_writer(state: WriterState) -> bytes:
-    """The value of a writer's key."""
+    """Encode the value of a writer's key."""
     return _FENCE.pack(state.fence) + state.position
 
 
 def decode_writer(value: bytes) -> WriterState:
-    """Raises DataCorrupt where the bytes are no writer's."""
+    """Decode a writer's value. Raises DataCorrupt if it is too short."""
     if len(value) < _FENCE.size:
         raise _corrupt(f"a writer's value has {len(value)} bytes, not {_FENCE.size} and more")
     return WriterState(_FENCE.unpack_from(value)[0], value[_FENCE.size :])
 
 
 def writer_id(key: bytes) -> str:
-    """The writer's id in its key. Raises DataCorrupt where it is no text."""
+    """Return the writer's id from its key. Raises DataCorrupt if it is not UTF-8."""
     return _text(key[TOPIC_BYTES:], "a writer's id")
 
 
 def decode_store_id(value: bytes) -> str:
-    """Raises DataCorrupt where the bytes are no text."""
+    """Decode the store's id. Raises DataCorrupt if it is not UTF-8."""
     return _text(value, "the store's id")
 
 

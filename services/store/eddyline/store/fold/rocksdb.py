@@ -1,18 +1,18 @@
 """The fold on RocksDB: one database for all topics of a store.
 
     family `data`   topic id u64 big-endian, key                -> entry (`fold_entry.py`)
-    family `meta`                                               see `meta.py`
+    family `meta`                                               see `meta_codec.py`
 
-One `apply` is one WriteBatch over both families: RocksDB's own WAL, unsynced, makes it atomic and gives the prefix after
-power loss. Deleting a topic is one range tombstone a family.
+One `apply` is one WriteBatch over both families: RocksDB's own WAL, unsynced, makes it atomic and keeps a prefix after
+power loss. Deleting a topic is one range tombstone in each family.
 
-What the binding does, held by tests/store/fold/test_binding.py: `write`, point reads and iterator steps hold the GIL,
-`get([keys])`, `flush`, `flush_wal` and `compact_range` release it; a failed batch is consumed, so each try builds its own;
-an iterator shows the database as of its creation, a `Snapshot`'s iterators do not and are not used; an iterator ends
-silently at a damaged block, and only an `RdictIter`'s `status` tells; `compact_range` does not tell that it failed, hence
-the looks at files and errors; the directory stays locked while an iterator or a family's handle lives, hence the register
-of views, which `close` empties first; an iterator does not keep its `ReadOptions`, whose memory holds the bound it reads,
-hence `Scan`. Its errors are plain `Exception`s with RocksDB's words.
+Properties of the binding, verified by tests/store/fold/test_binding.py. `write`, point reads and iterator steps hold the
+GIL; `get([keys])`, `flush`, `flush_wal` and `compact_range` release it. A failed batch is consumed, so each attempt builds
+its own. An iterator shows the database as of its creation; a `Snapshot`'s iterators do not and are not used. An iterator
+ends silently at a damaged block, and only an `RdictIter`'s `status` reports it. `compact_range` does not report failures,
+so `erase` checks files and error counts. The directory stays locked while an iterator or a family's handle lives, so
+`close` first closes the registered views. An iterator does not keep its `ReadOptions` alive, whose memory holds the bound
+it reads, so `Scan` does. Its errors are plain `Exception`s with RocksDB's texts.
 Threading: see `fold.py`.
 """
 
@@ -36,7 +36,7 @@ from eddyline.store.fold.fold import (
     FoldShort,
     key_after,
     prefix_end,
-    until_taken,
+    retry_stalled,
 )
 from eddyline.store.fold.meta_codec import (
     CHECKPOINT_KEY,
@@ -64,7 +64,7 @@ from eddyline.store.fold.rocksdb_files import (
     table_bytes,
     tables_within,
 )
-from eddyline.store.fold.rocksdb_sst import RocksTables, taken
+from eddyline.store.fold.rocksdb_sst import RocksTables, move_options
 from eddyline.store.fold.rocksdb_view import RocksView, scan_of, translated
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ if TYPE_CHECKING:
 
 _CHECKED_ENTRIES: Final = 256
 _ROLLED_KEY: Final = b"rolled"
-"""Deleted, and never put, to have something to flush."""
-_REMOVAL_LOOKS: Final = 50
-_REMOVAL_PAUSE_S: Final = 0.002
+"""A key that is deleted but never put, to have something to flush."""
+_REMOVAL_POLLS: Final = 50
+_REMOVAL_POLL_S: Final = 0.002
 """RocksDB removes replaced files on its own threads, right after the call that replaced them has returned."""
 
 
 class RocksFold:
-    """`eddyline.store.fold.fold.Fold` in a directory of its own."""
+    """`eddyline.store.fold.fold.Fold` in a RocksDB directory."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class RocksFold:
         checked_bytes: int = 0,
         read_only: bool = False,
     ) -> None:
-        """Open, or create, the fold at `path`; what RocksDB's WAL holds is replayed first. `memory_bytes` bounds memtables
-        and caches together; 0 = as the profile says. Tables of up to `checked_bytes` together are read whole. One that is
-        opened `read_only` must exist, and takes no write; no word of damage is left beside it.
+        """Open the fold at `path`, or create it; RocksDB's WAL is replayed first. `memory_bytes` bounds memtables and
+        caches together; 0 = the profile's sizes. Tables of up to `checked_bytes` together are read completely. A
+        `read_only` fold must exist, takes no write, and leaves no damage marker.
 
         Raises:
-            DataCorrupt: what is there is damaged, or was found so before. FoldFailed: it is locked, or cannot be read.
+            DataCorrupt: the files are damaged, or damage was found before. FoldFailed: it is locked, or cannot be read.
         """
         self._path = path
         self._is_short = False
@@ -107,18 +107,18 @@ class RocksFold:
         self._views: set[RocksView] = set()
         self._own_views: set[RocksView] = set()
         self._write_options = WriteOptions()
-        # A stalled write fails at once where it would else sleep with the GIL held, and with it the whole process.
+        # A stalled write fails at once; by default it would sleep with the GIL held, and block the whole process.
         self._write_options.no_slowdown = True
         check_whole(path)
-        chosen = sizes.PROFILES[profile]
-        chosen = sizes.sized(chosen, memory_bytes) if memory_bytes else chosen
-        self._profile = chosen
+        options = sizes.PROFILES[profile]
+        options = sizes.sized(options, memory_bytes) if memory_bytes else options
+        self._profile = options
         self._database: Database | None = None
         try:
             self._open()
             with translated(self._note_damage):
-                if table_bytes(self._opened()) <= checked_bytes:
-                    _read_all(self._opened().data)
+                if table_bytes(self._require_open()) <= checked_bytes:
+                    _read_all(self._require_open().data)
         except DataCorrupt:
             self.close()
             raise
@@ -134,7 +134,7 @@ class RocksFold:
             meta = _read_meta(self._database.meta)
         self._store_id = meta.store_id
         self._checkpoint = meta.checkpoint
-        # Two plain dicts, the second nearly empty: a tuple a topic would be half as much again, of 116 bytes.
+        # Two plain dicts, the second nearly empty: a tuple for each topic would add half of its 116 bytes.
         self._applied = meta.applied
         self._bases = meta.bases
 
@@ -143,7 +143,7 @@ class RocksFold:
             return
         database = self._writable()
         batch = WriteBatch(raw_mode=True)
-        # A put that names no family is the cheaper one: entries go to the default, the few others name theirs.
+        # A put without a family is cheaper: entries use the default family, the few other puts name theirs.
         batch.set_default_column_family(database.data_family)
         meta_family = database.meta_family
         applied: dict[int, int] = {}
@@ -170,7 +170,7 @@ class RocksFold:
         prefix = TOPIC.pack(topic_id)
         writers: dict[str, WriterState] = {}
         first, end = prefix + b"\0", prefix_end(prefix)
-        with translated(self._note_damage), closing(scan_of(self._opened().meta, first, end)) as scan:
+        with translated(self._note_damage), closing(scan_of(self._require_open().meta, first, end)) as scan:
             key: bytes | None = None
             for key, value in scan.items:
                 writers[writer_id(key)] = decode_writer(value)
@@ -210,12 +210,12 @@ class RocksFold:
         assert isinstance(tables, RocksTables)
         self.delete_topic(topic_id)
         database = self._writable()
-        self.set_base(topic_id, 0)  # a topic from here on, at applied seq 0
+        self.set_base(topic_id, 0)  # creates the topic, at applied seq 0
         if tables.paths:
-            with self._noted():
-                database.data.ingest_external_file(tables.paths, taken())
+            with self._translated():
+                database.data.ingest_external_file(tables.paths, move_options())
             tables.paths.clear()
-        until_taken(self, partial(self._set_cursor, topic_id, seq, writers))
+        retry_stalled(self, partial(self._set_cursor, topic_id, seq, writers))
 
     def _set_cursor(self, topic_id: int, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
         database, prefix = self._writable(), TOPIC.pack(topic_id)
@@ -230,7 +230,7 @@ class RocksFold:
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
         prefix = TOPIC.pack(topic_id)
         with translated(self._note_damage):
-            values = self._opened().data.get([prefix + key for key in keys])
+            values = self._require_open().data.get([prefix + key for key in keys])
             assert values is not None, "a list is asked, a list is given"
             return [
                 None if value is None else decode_entry(key, value) for key, value in zip(keys, values, strict=True)
@@ -245,7 +245,7 @@ class RocksFold:
         prefix = TOPIC.pack(topic_id)
         with translated(self._note_damage):
             first = prefix + key_after(key_prefix, after_key)
-            scan = scan_of(self._opened().data, first, prefix_end(prefix + key_prefix))
+            scan = scan_of(self._require_open().data, first, prefix_end(prefix + key_prefix))
         # Only the fold's thread adds, and a set's own operations are atomic under the GIL: the register needs no lock.
         view = RocksView(scan, on_close=views.discard, on_damage=self._note_damage)
         views.add(view)
@@ -265,12 +265,12 @@ class RocksFold:
         self._keep_base(topic_id, 0)
 
     def erase(self, topic_id: int) -> bool:
-        """Flush, so that memtables and the WAL's files go; rewrite every table that the topic reaches into, the bottom
-        ones too; then roll the manifest, which names the first and last key of tables that are gone."""
+        """Flush, so that memtables and the WAL's files are removed; rewrite every table that the topic's keys reach,
+        including the bottom level; then roll the manifest, which holds the first and last key of removed tables."""
         database = self._writable()
         begin = TOPIC.pack(topic_id)
         end = prefix_end(begin)
-        with self._noted():
+        with self._translated():
             old_files = self._files(".log")
             database.data.flush(True)
             database.meta.flush(True)
@@ -286,29 +286,29 @@ class RocksFold:
         batch = WriteBatch(raw_mode=True)
         batch.delete(_ROLLED_KEY, database.meta_family)
         self._write(database, batch)
-        with self._noted():
+        with self._translated():
             database.meta.flush(True)
             if error_count(database) != errors:
                 return False
-            # What a compaction was still writing then is of the live ones now.
+            # Files that a compaction was still writing then are live now.
             old_files -= live_tables(database)
         pause = Event()
-        for _ in range(_REMOVAL_LOOKS):
+        for _ in range(_REMOVAL_POLLS):
             if not (old_files | tables) & self._files(""):
                 return True
-            pause.wait(_REMOVAL_PAUSE_S)
+            pause.wait(_REMOVAL_POLL_S)
         return False
 
     def sync(self) -> None:
         database = self._writable()
-        with self._noted():
+        with self._translated():
             database.root.flush_wal(True)
 
     def flush(self) -> None:
-        """Sync RocksDB's WAL, which is what makes it durable; then write memtables out, so that the next open replays
+        """Sync RocksDB's WAL, which makes the writes durable; then write memtables out, so that the next open replays
         nothing."""
         database = self._writable()
-        with self._noted():
+        with self._translated():
             database.root.flush_wal(True)
             database.data.flush(True)
             database.meta.flush(True)
@@ -321,24 +321,24 @@ class RocksFold:
             with translated(self._note_damage):
                 database.root.close()
 
-    def _opened(self) -> Database:
+    def _require_open(self) -> Database:
         if self._database is None:
             raise FoldFailed(f"the fold {self._path} is closed")
         return self._database
 
     def _writable(self) -> Database:
-        """The database for a write; opened again where a shortage has made RocksDB refuse all writes until then. Its own log
-        has what it took before; views of it are closed."""
+        """Return the database for a write; reopen it if a shortage has made RocksDB refuse all writes. RocksDB's WAL
+        has the earlier writes; views of the closed database are closed."""
         if self._is_short:
-            with suppress(FoldFailed):  # it says again what it failed of
+            with suppress(FoldFailed):  # it repeats its last error
                 self.close()
             self._open()
             self._is_short = False
-        return self._opened()
+        return self._require_open()
 
     @contextmanager
-    def _noted(self) -> Iterator[None]:
-        """RocksDB's errors as ours; a shortage is remembered."""
+    def _translated(self) -> Iterator[None]:
+        """Translate RocksDB's errors; remember a shortage."""
         try:
             with translated(self._note_damage):
                 yield
@@ -347,14 +347,14 @@ class RocksFold:
             raise
 
     def _note_damage(self) -> None:
-        """A damaged table stays so however often the fold is opened: leave word, so that the next open refuses it."""
+        """Leave a marker file, so that the next open is refused: a damaged table stays damaged."""
         if self._read_only:
             return
         with suppress(OSError):
             (self._path / DAMAGED).touch()
 
     def _files(self, kind: str) -> set[str]:
-        """Names of the fold's files with `kind` in them; an empty one = all."""
+        """Return the names of the fold's files that contain `kind`; "" = all."""
         return {path.name for path in self._path.iterdir() if kind in path.name}
 
     def _keep_base(self, topic_id: int, seq: int) -> None:
@@ -371,14 +371,14 @@ class RocksFold:
 
     def _write(self, database: Database, batch: WriteBatch) -> None:
         try:
-            with self._noted():
+            with self._translated():
                 database.root.write(batch, self._write_options)
         except DataCorrupt as error:
             raise FoldFailed(error.message) from error
 
 
 class _Meta(NamedTuple):
-    """What is held of the meta family."""
+    """The content of the meta family that stays in memory."""
 
     store_id: str
     checkpoint: int

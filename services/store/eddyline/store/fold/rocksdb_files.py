@@ -1,4 +1,4 @@
-"""The files of the fold's RocksDB: opening them as a profile says, and which tables hold a range.
+"""Files of the fold's RocksDB: opening them with a profile's options, and finding the tables of a range.
 
 Threading: none of its own.
 """
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 CHECKED_BYTES: Final = 64 << 20
-"""A store reads its fold whole at a start where the tables are no larger: 0.5 s. A larger one is checked as it is read."""
+"""Up to this size of all tables a store reads the whole fold at a start: 0.5 s. A larger fold is checked as it is read."""
 DAMAGED: Final = "DAMAGED"
-"""An empty file beside RocksDB's own: a checksum was wrong on a read. RocksDB lets alone what it does not know."""
+"""An empty marker file in RocksDB's directory: a checksum was wrong on a read. RocksDB ignores unknown files."""
 FILE_MISSING: Final = "No such file or directory"
-"""In RocksDB's words for an open that misses one of its files. (A table that is missing is corruption in its words.)"""
+"""RocksDB's text for an open that misses one of its files. (A missing table is "Corruption" in its texts.)"""
 _ROOT: Final = "CURRENT"
 
 
 class Database(NamedTuple):
-    """What is held open, and keeps the directory locked while it is."""
+    """Open handles, which keep the directory locked."""
 
     root: Rdict
     data: Rdict
@@ -46,11 +46,11 @@ class Database(NamedTuple):
 
 
 def check_whole(path: Path) -> None:
-    """Look at the names in a fold's directory, which need not exist.
+    """Check the file names in a fold's directory, which need not exist.
 
     Raises:
-        DataCorrupt: the fold was found damaged before, or the file is missing without which RocksDB would begin a new
-            database over the tables of the old one, and remove them.
+        DataCorrupt: damage was found before, or a file is missing without which RocksDB would create a new database over
+            the tables of the old one, and remove them.
     """
     names = {file.name for file in path.iterdir()} if path.exists() else set[str]()
     if DAMAGED in names:
@@ -93,7 +93,8 @@ def _root_options(profile: sizes.Profile) -> Options:
 
 
 def family_options(profile: sizes.Profile, cache: Cache | None, memtable_bytes: int) -> Options:
-    """Of a family, or of tables that are written apart and taken over later: without a cache, and 0 bytes of memtable."""
+    """Options of a family, or of tables written outside the database and ingested later: without a cache, and 0 bytes
+    of memtable."""
     blocks = BlockBasedOptions()
     if cache is not None:
         blocks.set_block_cache(cache)
@@ -119,7 +120,7 @@ def family_options(profile: sizes.Profile, cache: Cache | None, memtable_bytes: 
 
 
 def table_bytes(database: Database) -> int:
-    """Bytes of all live tables."""
+    """Return the bytes of all live tables."""
     return sum(table["size"] for table in database.root.live_files())
 
 
@@ -128,9 +129,10 @@ def live_tables(database: Database) -> set[str]:
 
 
 def tables_within(database: Database, begin: bytes, end: bytes) -> set[str]:
-    """Live tables whose first or last key is between the two, exclusive: at `begin` ends another topic's tombstone.
+    """Return the live tables whose first or last key is between the two, exclusive: another topic's tombstone ends at
+    `begin`.
 
-    A table that reaches over the range may have no key in it, and then no compaction of the range takes it.
+    A table that spans the range may have no key in it, and then no compaction of the range rewrites it.
     """
     return {
         table["name"].lstrip("/")
@@ -140,5 +142,5 @@ def tables_within(database: Database, begin: bytes, end: bytes) -> set[str]:
 
 
 def error_count(database: Database) -> int:
-    """How many flushes and compactions have failed since the database was opened."""
+    """Return how many flushes and compactions have failed since the database was opened."""
     return database.root.property_int_value("rocksdb.background-errors") or 0

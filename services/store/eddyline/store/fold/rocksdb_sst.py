@@ -1,12 +1,12 @@
-"""RocksDB table files (SST) outside of any database: an ordered dump written, and read back.
+"""RocksDB table files (SST) outside of a database: an ordered dump written, and read back.
 
-Tables of a fold's own, which it takes over as they are, have its keys: topic id, key. Those of an artifact have the key
-alone, so that any topic of any store may take them.
+Tables that a fold will ingest have the fold's keys: topic id, key. Those of an artifact have the key alone, so that any
+topic of any store can import them.
 
-I1: keys ascend through all tables of one dump. I2: what is read back was checked block by block; a damaged table is told.
+I1: keys ascend through all tables of one dump. I2: reads verify every block; a damaged table raises an error.
 I3: memory is that of one table's index and filters and of one block.
 Threading: one thread at a time; blocking. Writing and reading hold the GIL, an entry at a time.
-Rejected: reading a table by itself (the binding has no reader; hence a database that takes it over, and is thrown away).
+Rejected: reading a table directly (the binding has no reader; hence a temporary database that ingests it).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import shutil
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from rocksdict import (
     BlockBasedOptions,
@@ -28,32 +28,26 @@ from rocksdict import (
 )
 
 from eddyline.store.fold.rocksdb_options import BLOCK_BYTES
-from eddyline.store.fold.rocksdb_view import scan_of, translated
+from eddyline.store.fold.rocksdb_view import EntryLists, scan_of, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 TABLE_BYTES_MAX: Final = 64 << 20
-"""A table ends at this: what one request of an upload repeats, and what a check reads before it can tell."""
+"""Size at which a table ends: the bytes that an upload repeats after a failure, and that a check reads before it
+reports."""
 READ_ENTRIES: Final = 1024
 READ_BYTES: Final = 1 << 20
-"""What is read back at a time: as a dump's batch."""
+"""Bytes read at a time: as a dump's batch."""
 
 
 CACHE_BYTES: Final = 4 << 20
-"""[32 MiB] What is read once and in order needs no cache, but for its index."""
-
-
-class Entries(NamedTuple):
-    """Keys and values side by side."""
-
-    keys: list[bytes]
-    values: list[bytes]
+"""[32 MiB in RocksDB] A single ordered read needs no cache except for the index."""
 
 
 class RocksTables:
-    """Writes a dump as tables `000000.sst`, `000001.sst`, … of a directory that exists; none where it has no entry."""
+    """Writes a dump as tables `000000.sst`, `000001.sst`, … of an existing directory; no table without entries."""
 
     def __init__(
         self, directory: Path, options: Options, *, prefix: bytes = b"", bytes_max: int = TABLE_BYTES_MAX
@@ -67,7 +61,7 @@ class RocksTables:
 
     def add(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         prefix = self._prefix
-        with translated(_nothing):
+        with translated(_ignore_damage):
             for key, value in entries:
                 assert value is not None, "a dump has live entries only"
                 self._open()[prefix + key] = value
@@ -77,7 +71,7 @@ class RocksTables:
     def finish(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            with translated(_nothing):
+            with translated(_ignore_damage):
                 writer.finish()  # it syncs the file
 
     def _open(self) -> SstFileWriter:
@@ -90,16 +84,16 @@ class RocksTables:
 
 
 def artifact_tables(directory: Path, *, bytes_max: int = TABLE_BYTES_MAX) -> RocksTables:
-    """Tables of an artifact, which are read once and in order: ZSTD, no filters."""
+    """Return a writer of an artifact's tables, which are read once and in order: ZSTD, no filters."""
     return RocksTables(directory, _plain_options(), bytes_max=bytes_max)
 
 
-def read_tables(paths: Sequence[Path], scratch: Path) -> Iterator[Entries]:
-    """All entries of an artifact's tables in order of their keys. `scratch` does not exist, is on the same disk, and is
-    removed at the end; the tables stay where they are.
+def read_tables(paths: Sequence[Path], scratch: Path) -> Iterator[EntryLists]:
+    """Yield all entries of an artifact's tables in key order. `scratch` does not exist, is on the same disk, and is
+    removed at the end; the tables stay in place.
 
     Raises:
-        DataCorrupt: a table is damaged, or none. FoldFailed: of the disk.
+        DataCorrupt: a table is damaged, or no table. FoldFailed: of the disk.
     """
     shutil.rmtree(scratch, ignore_errors=True)
     links = scratch / "links"
@@ -113,24 +107,24 @@ def read_tables(paths: Sequence[Path], scratch: Path) -> Iterator[Entries]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def taken() -> IngestExternalFileOptions:
-    """Tables are moved, not copied; open views do not see them."""
+def move_options() -> IngestExternalFileOptions:
+    """Return options that move tables instead of copying them; open views do not see them."""
     options = IngestExternalFileOptions()
     options.set_move_files(True)
     options.set_snapshot_consistency(True)
     return options
 
 
-def _read(database_path: Path, names: Sequence[str]) -> Iterator[Entries]:
+def _read(database_path: Path, names: Sequence[str]) -> Iterator[EntryLists]:
     database: Rdict | None = None
     try:
-        with translated(_nothing):
+        with translated(_ignore_damage):
             database = Rdict(str(database_path), _plain_options())
             if names:
-                database.ingest_external_file(list(names), taken())
+                database.ingest_external_file(list(names), move_options())
             with closing(scan_of(database, b"", b"")) as scan:
                 last_key: bytes | None = None
-                while entries := _some(scan.items):
+                while entries := _next_entries(scan.items):
                     last_key = entries.keys[-1]
                     yield entries
                 scan.check_end(last_key)
@@ -139,7 +133,7 @@ def _read(database_path: Path, names: Sequence[str]) -> Iterator[Entries]:
             database.close()
 
 
-def _some(items: Iterator[tuple[bytes, bytes]]) -> Entries | None:
+def _next_entries(items: Iterator[tuple[bytes, bytes]]) -> EntryLists | None:
     keys, values = list[bytes](), list[bytes]()
     bytes_left = READ_BYTES
     for key, value in islice(items, READ_ENTRIES):
@@ -148,7 +142,7 @@ def _some(items: Iterator[tuple[bytes, bytes]]) -> Entries | None:
         bytes_left -= len(key) + len(value)
         if bytes_left <= 0:
             break
-    return Entries(keys, values) if keys else None
+    return EntryLists(keys, values) if keys else None
 
 
 def _plain_options() -> Options:
@@ -162,5 +156,5 @@ def _plain_options() -> Options:
     return options
 
 
-def _nothing() -> None:
-    """No database of ours is damaged."""
+def _ignore_damage() -> None:
+    """Ignore damage: this database is temporary."""

@@ -1,8 +1,8 @@
-"""Reading the fold's RocksDB in order: a scan of a family, and the view that pages through one.
+"""Ordered reads of the fold's RocksDB: a scan of a family, and the view that pages through it.
 
-I1: what a scan gives is of the moment of its creation. I2: a scan that a damaged block ended is told from one that is done:
-`items` is a third cheaper than an `RdictIter`'s steps but has no status, so a second iterator of the same moment is asked at
-the end.
+I1: a scan shows the moment of its creation. I2: a scan ended by a damaged block is distinguished from a complete one:
+`items` is a third cheaper than an `RdictIter`'s steps but has no status, so a second iterator of the same moment is
+checked at the end.
 Threading: a view has a lock, held through a page; nothing is acquired under it. Steps hold the GIL.
 """
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 _CHUNK_ENTRIES: Final = 64
 _LARGE_BYTES: Final = 16 << 10
-"""Entries are taken from RocksDB in runs of 64 that end at a large one, and what a page leaves of a run waits for the next:
-1 MiB and one entry at most. A run of 16 costs a tenth more."""
+"""Entries are read from RocksDB in runs of 64 that end at a large one, and the rest of a run waits for the next page: 1
+MiB and one entry at most. Runs of 16 cost a tenth more."""
 
 
-class _Entries(NamedTuple):
-    """Keys and values side by side: lists of bytes cost the collector nothing, where pairs do."""
+class EntryLists(NamedTuple):
+    """Keys and values as two lists: lists of bytes cost the garbage collector nothing, pairs do."""
 
     keys: list[bytes]
     values: list[bytes]
 
 
 class Scan:
-    """Two iterators of one moment, `items` for the way and the other for what happened at its end; and the options that
-    must live as long: they own the upper bound that both read.
+    """Two iterators of one moment, `items` for the entries and the other for the status at the end; and their options,
+    which must live as long, because they own the upper bound that both read.
 
-    It is closed by hand: as long as an iterator lives, in the frames of an error that somebody keeps perhaps, the directory
-    stays locked.
+    It is closed explicitly: as long as an iterator lives, perhaps in the frames of a stored exception, the directory stays
+    locked.
     """
 
     __slots__ = ("_iterator", "_options", "first", "items")
@@ -60,7 +60,7 @@ class Scan:
         self._options: ReadOptions | None = options
 
     def check_end(self, last_key: bytes | None) -> None:
-        """Raises what RocksDB has to say where a damaged block ended `items` behind `last_key` (None = before the first)."""
+        """Raise RocksDB's error if a damaged block ended `items` after `last_key` (None = before the first)."""
         iterator = self._iterator
         assert iterator is not None, "it is open"
         try:
@@ -72,32 +72,32 @@ class Scan:
             del iterator
 
     def close(self) -> None:
-        """Let go of what it pins."""
+        """Release the iterators and what they pin."""
         self.items = iter(())
         self._iterator = self._options = None
 
 
 def scan_of(family: Rdict, first: bytes, end: bytes) -> Scan:
-    """A scan that stands at the first key from `first` (inclusive) to `end` (exclusive; b"" = none)."""
+    """Open a scan from the first key at or above `first` up to `end` (exclusive; b"" = none)."""
     options = ReadOptions()
-    # Whoever drops the iterator, the event loop perhaps, unlinks no files.
+    # A thread that drops the iterator, perhaps the event loop, must not unlink files.
     options.set_background_purge_on_iterator_cleanup(True)
     if end:
         options.set_iterate_upper_bound(end)
     items = family.items(from_key=first, read_opt=options)
-    # raw mode: nothing but bytes
+    # raw mode: bytes only
     return Scan(items, family.iter(options), first=first, options=options)  # type: ignore[arg-type]
 
 
 class RocksView:
-    """A view: one scan, what was taken from it and not given, and the lock that keeps `close` out of a page."""
+    """A view: one scan, entries read ahead for the next page, and the lock that keeps `close` out of a page."""
 
     def __init__(self, scan: Scan, *, on_close: Callable[[RocksView], None], on_damage: Callable[[], None]) -> None:
         self._scan: Scan | None = scan
         self._on_close = on_close
         self._on_damage = on_damage
         self._lock = Lock()
-        self._waiting = _Entries([], [])
+        self._read_ahead = EntryLists([], [])
         self._last_key: bytes | None = None
         self._ended = False
 
@@ -109,54 +109,54 @@ class RocksView:
         keys, values = self._next(entries_max, bytes_max)
         return batch_of(keys, values, key_start=TOPIC_BYTES)
 
-    def _next(self, entries_max: int, bytes_max: int) -> _Entries:
+    def _next(self, entries_max: int, bytes_max: int) -> EntryLists:
         assert entries_max > 0
         with self._lock, translated(self._on_damage):
             if self._scan is None:
                 raise FoldFailed("the view is closed")
-            keys, values = taken = self._waiting
-            self._waiting = _Entries([], [])
-            bytes_left = bytes_max - _size(taken, 0)
+            keys, values = page = self._read_ahead
+            self._read_ahead = EntryLists([], [])
+            bytes_left = bytes_max - _size(page, 0)
             while bytes_left > 0 and len(keys) < entries_max and not self._ended:
-                had = len(keys)
-                for key, value in islice(self._scan.items, min(_CHUNK_ENTRIES, entries_max - had)):
+                previous_count = len(keys)
+                for key, value in islice(self._scan.items, min(_CHUNK_ENTRIES, entries_max - previous_count)):
                     keys.append(key)
                     values.append(value)
                     if len(value) > _LARGE_BYTES:
                         break
-                if len(keys) == had:
+                if len(keys) == previous_count:
                     self._scan.check_end(self._last_key)
                     self._ended = True
                     break
                 self._last_key = keys[-1]
-                bytes_left -= _size(taken, had)
+                bytes_left -= _size(page, previous_count)
             end = len(keys)
             while end > 1 and (end > entries_max or bytes_left < 0):
                 end -= 1
                 bytes_left += len(keys[end]) - TOPIC_BYTES + len(values[end])
-            self._waiting = _Entries(keys[end:], values[end:])
+            self._read_ahead = EntryLists(keys[end:], values[end:])
             del keys[end:], values[end:]
-        return taken
+        return page
 
     def close(self) -> None:
         with self._lock:
             if self._scan is not None:
                 self._scan.close()
             self._scan = None
-            self._waiting = _Entries([], [])
+            self._read_ahead = EntryLists([], [])
         self._on_close(self)
 
 
-def _size(entries: _Entries, start: int) -> int:
+def _size(entries: EntryLists, start: int) -> int:
     keys, values = entries.keys[start:], entries.values[start:]
     return sum(map(len, keys)) + sum(map(len, values)) - TOPIC_BYTES * len(keys)
 
 
 @contextmanager
 def translated(on_damage: Callable[[], None]) -> Iterator[None]:
-    """The binding's errors as ours. It raises bare `Exception`s, so only their type's exact identity tells them apart.
+    """Translate the binding's errors. It raises bare `Exception`s, so only the exact type distinguishes them.
 
-    `on_damage` is called where the engine found its own files damaged.
+    `on_damage` is called if the engine found its own files damaged.
     """
     try:
         yield
@@ -164,12 +164,12 @@ def translated(on_damage: Callable[[], None]) -> Iterator[None]:
         on_damage()
         raise
     except Exception as error:
-        words = str(error)
+        message = str(error)
         if type(error) is not Exception and type(error).__module__ != "rocksdict":
             raise
-        if "Write stall" in words:
-            raise FoldStalled(words) from error
-        if words.startswith("Corruption"):
+        if "Write stall" in message:
+            raise FoldStalled(message) from error
+        if message.startswith("Corruption"):
             on_damage()
-            raise DataCorrupt(f"fold: {words}", file="fold", offset=0) from error
-        raise (FoldShort if tells_shortage(words) else FoldFailed)(words) from error
+            raise DataCorrupt(f"fold: {message}", file="fold", offset=0) from error
+        raise (FoldShort if tells_shortage(message) else FoldFailed)(message) from error

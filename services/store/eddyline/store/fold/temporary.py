@@ -1,7 +1,7 @@
-"""Room for a second fold, for as long as a check takes: a directory of its own, outside the data directory.
+"""Place for a second fold during a check: a directory of its own, outside the data directory.
 
-I1: one at a time. I2: what a process that died has left is removed by the next one at its start, and at each use.
-Threading: any one thread at a time, blocking.
+I1: one fold at a time. I2: the remains of a dead process are removed at the next start, and at each use.
+Threading: one thread at a time, blocking.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RocksTemporaryFold:
-    """`eddyline.store.fold.fold.Scratch` in a directory, which nobody else uses."""
+    """`eddyline.store.fold.fold.TemporaryFold` in a dedicated directory."""
 
     def __init__(self, path: Path, *, memory_bytes: int = 0) -> None:
         self._path = path

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.model.fold_check import FINDINGS_MAX, FoldVerdict, VerifyProgress
-from eddyline.store.fold_repair.compare import Comparing, Finding, FindingKind
+from eddyline.store.fold_repair.compare import Finding, FindingKind, FoldComparison
 from eddyline.store.fold_repair.rebuild import rebuild
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class FoldCheck:
         self._found = found
         self._scratch = scratch
         self._rebuilding: Iterator[int] | None = rebuild(scratch, topic_id, source)
-        self._comparing: Comparing | None = None
+        self._comparing: FoldComparison | None = None
         self._replayed_seq = 0
 
     @property
@@ -63,7 +63,7 @@ class FoldCheck:
             return True
         self._rebuilding = None
         expected = self._scratch.view(self._topic_id, counted=False)
-        self._comparing = Comparing(expected, self._found, findings_max=FINDINGS_MAX)
+        self._comparing = FoldComparison(expected, self._found, findings_max=FINDINGS_MAX)
         return True
 
     def verdict(self) -> FoldVerdict:
@@ -79,7 +79,7 @@ class FoldCheck:
         )
 
 
-def check_fold_of(topic_id: int, *, source: FoldSource, found: FoldView, scratch: Fold) -> FoldVerdict:
+def run_fold_check(topic_id: int, *, source: FoldSource, found: FoldView, scratch: Fold) -> FoldVerdict:
     """The verdict, in one go.
 
     Raises:

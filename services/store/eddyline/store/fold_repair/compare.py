@@ -42,7 +42,7 @@ class Finding(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
-class Comparison(NamedTuple):
+class FoldDifference(NamedTuple):
     """The outcome: keys looked at on either side, how many of them are wrong in which way, and the first findings by key."""
 
     entries: int
@@ -59,13 +59,13 @@ class Comparison(NamedTuple):
 
 def compare(
     expected: FoldView, found: FoldView, *, findings_max: int, progress: Callable[[int], None] | None = None
-) -> Comparison:
+) -> FoldDifference:
     """Compare what the views have still to give; `progress` is called a page, with the keys looked at so far.
 
     Raises:
         DataCorrupt, FoldFailed.
     """
-    comparing = Comparing(expected, found, findings_max=findings_max)
+    comparing = FoldComparison(expected, found, findings_max=findings_max)
     while comparing.step():
         if progress is not None:
             progress(comparing.entries)
@@ -94,7 +94,7 @@ class _Side:
         return bool(self.rows) or self._ended
 
 
-class Comparing:
+class FoldComparison:
     """A comparison under way, a page at a time."""
 
     def __init__(self, expected: FoldView, found: FoldView, *, findings_max: int) -> None:
@@ -126,10 +126,10 @@ class Comparing:
             self._compare_next()
         return True
 
-    def outcome(self) -> Comparison:
+    def outcome(self) -> FoldDifference:
         """What was found so far."""
         counts = self._counts
-        return Comparison(
+        return FoldDifference(
             self.entries,
             counts[FindingKind.MISSING],
             counts[FindingKind.EXTRA],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.store.fold.dump import load_steps
 from eddyline.store.fold.entries import entries_of
-from eddyline.store.fold.fold import FoldWrite, until_taken
+from eddyline.store.fold.fold import FoldWrite, retry_stalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ def rebuild(
         for _ in load_steps(fold, topic_id, source.base(), source.base_seq):
             yield 0
     elif not source.goes_on:
-        until_taken(fold, partial(fold.delete_topic, topic_id))
+        retry_stalled(fold, partial(fold.delete_topic, topic_id))
     waiting, entries_waiting, bytes_waiting = list[FoldWrite](), 0, 0
     for last_seq, batch in source.log():
         entries = entries_of(batch)
@@ -51,19 +51,19 @@ def rebuild(
         waiting.append(FoldWrite(topic_id, min(last_seq, source.through_seq - 1), entries, []))
         entries_waiting, bytes_waiting = entries_waiting + len(entries), bytes_waiting + batch.nbytes
         if max(entries_waiting, len(waiting)) >= WRITE_ENTRIES or bytes_waiting >= WRITE_BYTES:
-            until_taken(fold, partial(fold.apply, waiting))
+            retry_stalled(fold, partial(fold.apply, waiting))
             yield waiting[-1].applied_seq
             waiting, entries_waiting, bytes_waiting = [], 0, 0
     waiting.append(FoldWrite(topic_id, source.through_seq, [], list(writers)))
-    until_taken(fold, partial(fold.apply, waiting))
+    retry_stalled(fold, partial(fold.apply, waiting))
     yield source.through_seq
 
 
 def _salvage(fold: Fold, topic_id: int, source: FoldSource) -> Iterator[int]:
     """Up to a base that is damaged: what the log has, and over it what the base still gives, which is as new or newer."""
-    until_taken(fold, partial(fold.delete_topic, topic_id))
+    retry_stalled(fold, partial(fold.delete_topic, topic_id))
     for batch in chain((piece.batch for piece in source.older()), source.base()):
-        until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries_of(batch), [])]))
+        retry_stalled(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries_of(batch), [])]))
         yield 0
-    until_taken(fold, partial(fold.apply, [FoldWrite(topic_id, source.base_seq, [], [])]))
-    until_taken(fold, partial(fold.set_base, topic_id, source.base_seq))
+    retry_stalled(fold, partial(fold.apply, [FoldWrite(topic_id, source.base_seq, [], [])]))
+    retry_stalled(fold, partial(fold.set_base, topic_id, source.base_seq))

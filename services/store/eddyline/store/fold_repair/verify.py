@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.fold_check import FoldVerdict, VerifyProgress
     from eddyline.core.runtime.clock import Clock
-    from eddyline.store.fold.fold import Fold, FoldView, Scratch
+    from eddyline.store.fold.fold import Fold, FoldView, TemporaryFold
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_io.files import LogFiles
     from eddyline.store.read.fold_reader import FoldReader
@@ -64,7 +64,7 @@ class VerifyFold:
         layout: Layout,
         retention: Retention,
         entries: FoldReader,
-        scratch: Scratch | None,
+        scratch: TemporaryFold | None,
     ) -> None:
         self._fold = fold
         self._fold_worker = fold_worker

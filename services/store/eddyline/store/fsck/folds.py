@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.store.fold.fold import FoldFailed
-from eddyline.store.fold_repair.check import check_fold_of
+from eddyline.store.fold_repair.check import run_fold_check
 from eddyline.store.fold_repair.source import FoldSource
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class FoldsCheck:
         source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq)
         view = fold.view(topic.id, counted=False)
         try:
-            verdict = check_fold_of(topic.id, source=source, found=view, scratch=scratch)
+            verdict = run_fold_check(topic.id, source=source, found=view, scratch=scratch)
         finally:
             view.close()
             source.close()

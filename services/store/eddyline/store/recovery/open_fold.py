@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.core.runtime.logging import fields
-from eddyline.store.fold.fold import until_taken
+from eddyline.store.fold.fold import retry_stalled
 from eddyline.store.storage.quarantine import set_aside
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class FoldOpener:
                 fold.close()
                 self._set_aside()
                 fold = self._opened()
-            until_taken(fold, partial(fold.set_store_id, head.store_id))
-            until_taken(fold, partial(fold.set_checkpoint, head.checkpoint))
+            retry_stalled(fold, partial(fold.set_store_id, head.store_id))
+            retry_stalled(fold, partial(fold.set_checkpoint, head.checkpoint))
         return fold
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.runtime.fs import remove_directory, write_all
 from eddyline.store.catalog.catalog import WalPosition
-from eddyline.store.fold.fold import sync_for
+from eddyline.store.fold.fold import sync_for_checkpoint
 from eddyline.store.log_io.catalog_entries import encode_catalog_topic, source_of
 from eddyline.store.recovery.orphans import with_garbage
 from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
@@ -84,7 +84,7 @@ def reshard(
         positions.append(writing.finish())
     for wal in old:
         wal.sync()
-    sync_for(fold, head.checkpoint + 1)
+    sync_for_checkpoint(fold, head.checkpoint + 1)
     gone = [f"{layout.wal_shard(s).relative_to(layout.data_dir)}/" for s in range(wal_shards, len(old))]
     kept = [name for name in head.garbage if not name.startswith(_WAL_DIRECTORIES)]
     new_head = replace(

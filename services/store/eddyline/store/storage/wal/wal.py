@@ -46,13 +46,9 @@ FILLED_GROUP_BYTES_MAX: Final = 64 << 10
 """Bytes a group (a file's bytes divided by its fdatasyncs) up to which the next file is zero-filled ahead. Above it the
 second write of every byte costs more than it saves: at 800 KB a group, sparse files gained 25 % of P1 (`make bench
 ROWS=P1`)."""
-
-
 JOINED_FRAME_BYTES_MAX: Final = 16 << 10
 """Larger frames are written from the batch's buffers: for frames of 100 KB that took the event loop 19 us instead of 25
 (`tests/bench/README.md`)."""
-
-
 SHORTAGE_PAUSE_S: Final = 0.05
 """Pause between two attempts during a shortage of descriptors or memory. 20 attempts a second cost nothing."""
 
@@ -140,7 +136,6 @@ class Wal:
         """What recovery cut from the log's end."""
         self.on_written: Callable[[Written], None] | None = None
         """Called on the writer thread after each write and sync, before either counts."""
-
         self.short_of = ""
         """The shortage the writer waits for, in the system's words; "" = none. The event loop reads it."""
         self._gives_up = Event()

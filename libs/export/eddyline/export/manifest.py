@@ -1,4 +1,4 @@
-"""What an export leaves: names, plans and manifests. Values and their JSON; no cluster, no Spark.
+"""Names, plans and manifests of an export. Values and their JSON; no cluster, no Spark.
 
     topic=<t>/day=<YYYY-MM-DD>/part-<epoch>-<first>-<last>.parquet     records of one split, of one UTC day of their commit
     _eddyline/<t>/<epoch>-<first>.plan.json                            a range and its splits, before anything is written
@@ -101,7 +101,8 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What became of a span. `gap_rows` are rows of files that stand for gaps, and are in no other count. `abandoned` = the
+    """The outcome of one span of seqs. `gap_rows` are rows of files that stand for gaps, and are in no other count.
+    `abandoned` = the
     topic went away before it was all there: what is missing is in `gaps`."""
 
     span: Span
@@ -170,7 +171,7 @@ def temporary(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a topic's state directory says."""
+    """The content of a topic's state directory."""
 
     spans: tuple[Span, ...]
     """Of manifests, in order."""

@@ -48,7 +48,7 @@ class OutDir:
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """What `pyarrow.fs` calls it."""
+        """The path in the form of `pyarrow.fs`."""
         return f"{self._root}/{name}" if name else self._root
 
     def read(self, name: str) -> bytes:

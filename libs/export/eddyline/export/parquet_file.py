@@ -1,6 +1,6 @@
 """One Parquet file of records, written whole: the same rows give the same bytes.
 
-zstd, row groups of `row_groups.py`, in order of `seq` where that is said. `epoch` comes before the columns of a read
+zstd, row groups of `row_groups.py`, ordered by `seq` if the schema says so. `epoch` comes before the columns of a read
 (`split/columns.py`), and `topic`, which the directory says, is not among them: `epoch` and `seq` name a record for ever.
 Threading: one task.
 """
@@ -32,7 +32,7 @@ _COMPRESSION_LEVEL: Final = 3
 
 
 class Written(NamedTuple):
-    """What a file holds: rows, first and last `seq` of them (as they come), and the xxh3_64 of its bytes in hex."""
+    """Content of a file: row count, first and last `seq` in row order, and the xxh3_64 of its bytes in hex."""
 
     rows: int
     bytes: int
@@ -73,7 +73,7 @@ def write_file(out: OutDir, name: str, batches: Iterable[pa.RecordBatch], *, is_
 
 
 def read_back(out: OutDir, name: str) -> Written:
-    """What a finished file holds, read whole."""
+    """Content of a finished file, by reading all of it."""
     content = out.read(name)
     seqs = pq.ParquetFile(pa.BufferReader(content)).read(["seq"]).column("seq")
     first, last = (seqs[0].as_py(), seqs[len(seqs) - 1].as_py()) if len(seqs) else (0, 0)

@@ -11,8 +11,8 @@ I2: two runs at a time into one directory do the same plan, since a plan is crea
 and leave what one would. In an object store, where pyarrow has no such call, keep them apart.
 I3: rows + gaps + deleted = end - first of each manifest, and manifests join on.
 A range is whole records of a topic's log: what is deleted after it was exported stays in the files.
-A topic that was made again begins anew under its new epoch, and this is told. What the old one's last plan still lacked is
-lost: refused, or with `on_gap` warn and rows closed by a manifest that says so.
+A recreated topic starts again under its new epoch, and the run reports that. Records that the old topic's last plan still
+lacked are lost: the run fails, or with `on_gap` warn and rows it closes the plan with a manifest that records the loss.
 Failure: one topic's failure ends that topic, and its result names it.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 OnGap = Literal["fail", "warn", "rows"]
 Line = dict[str, object]
-"""What became of a split, as JSON takes it."""
+"""The outcome of a split, as JSON values."""
 
 RECORDS_PER_ROUND: Final = 50_000_000
 """Elsewhere a run is one piece of work. A plan and a manifest have at most so many records: what is done stays done when a
@@ -83,7 +83,8 @@ class WriteSplits(Protocol):
 
 @dataclass(slots=True)
 class TopicExport:
-    """What a run did with one topic. `recreated_from` = the epoch exported before, where the topic was made again since."""
+    """The outcome of a run for one topic. `recreated_from` = the epoch exported before, where the topic was made again
+    since."""
 
     topic: str
     epoch: int = 0

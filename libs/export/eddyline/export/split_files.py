@@ -73,6 +73,6 @@ class SplitFiles:
 
 
 def lost_of(gap: Gap) -> Lost:
-    """A gap as it is told."""
+    """A gap as JSON values."""
     known = GapReason._value2member_map_.get(gap.reason)
     return Lost(gap.first_seq, gap.last_seq, known.name if known is not None else str(gap.reason))

@@ -1,4 +1,4 @@
-"""What a stream's checkpoint says, for people: where it stands, what is missing of it, and how to go on.
+"""Prints a stream's checkpoint: its positions, its missing files, and how to resume.
 
     python -m eddyline.spark.checkpoint /data/checkpoints/routes
 
@@ -32,8 +32,8 @@ class NoCheckpoint(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """A checkpoint. `planned` and `committed` are batches that have a file; `places` of the last committed one that is still
-    told, else what the first one was planned with; empty = nothing is told.
+    """A checkpoint. `planned` and `committed` are batches that have a file; `places` are those of the last committed batch
+    that still has one, else those that the first batch was planned with; empty = unknown.
     """
 
     planned: tuple[int, ...]

@@ -103,7 +103,7 @@ def check_schema(given: StructType) -> tuple[str, ...]:
 
 
 def arrow_schema_of(given: StructType) -> pa.Schema:
-    """What Spark expects batches of a schema to look like."""
+    """The Arrow schema that Spark expects for a Spark schema."""
     return to_arrow_schema(given, timezone="UTC")
 
 

@@ -106,7 +106,7 @@ class RowMaker:
 
 
 def gap_meta(gap: Gap) -> list[tuple[str, bytes]]:
-    """What a gap's row tells, by name."""
+    """The columns of a gap's row, by name."""
     known = GapReason._value2member_map_.get(gap.reason)
     told = [
         ("first_seq", str(gap.first_seq).encode()),

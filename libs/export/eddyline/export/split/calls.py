@@ -1,7 +1,8 @@
 """Synchronous calls to a cluster, for Spark's processes, which have no loop.
 
-Errors are the classes of `eddyline.core.errors`. What is safe to repeat is repeated while a role is away (`RetryBudget`),
-with full jitter and for a bounded time. A `Cluster` owns its channels and is closed by who opened it, before a function that
+Errors are the classes of `eddyline.core.errors`. Calls that are safe to repeat are retried while a role is unreachable
+(`RetryBudget`), with full jitter and for a bounded time. A `Cluster` owns its channels and is closed by who opened it,
+before a function that
 Spark called returns: nothing pickles one, and no process is forked while one is open.
 Threading: one thread; gRPC's own threads read ahead.
 Rejected: the client on a loop of its own: a task would need a second thread to feed a generator that Spark pulls.
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
 
 ASK_TIMEOUT_S: Final = 5.0
-"""Of each address that may say where the stores are: the next one is asked then."""
+"""Timeout for each address that may return the topology; then the next address is tried."""
 TURN_PATIENCE_S: Final = 1_800.0
 """Elsewhere one patience for all. A store that is there and has more reads than it serves at a time says so
 (RESOURCE_EXHAUSTED): the others are tasks of this job as a rule, each of which takes its minutes."""
@@ -78,7 +79,7 @@ class RetryBudget:
 
 
 class Reached(Protocol):
-    """What is to be read says where, as whom, and with which patience."""
+    """Addresses, credentials and retry budget of a read."""
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ class Reached(Protocol):
 
     @property
     def access(self) -> CallerAccess:
-        """What is shown to them."""
+        """The credentials for the roles."""
         ...
 
     @property
@@ -145,7 +146,7 @@ class Cluster:
 
     @property
     def access(self) -> CallerAccess:
-        """What it shows to roles."""
+        """The credentials for the roles."""
         return self._access
 
     @property
@@ -170,7 +171,8 @@ class Cluster:
         return self.stores[shard_of(topic, len(self.stores))]
 
     def look_again(self) -> None:
-        """Ask where the stores are before the next call: one did not answer where it was. They are asked, too."""
+        """Ask where the stores are before the next call: one did not answer where it was. The topology is requested from
+        them, too."""
         self._known = self._stores or self._known
         self._stores = ()
 
@@ -219,7 +221,8 @@ class Cluster:
         return self._call(request.topic, "SegmentService/PlanSplits", request, decode)
 
     def read_split(self, request: segment_pb2.ReadSplitRequest) -> Iterator[bytes]:
-        """The answers of one attempt to read a split, as bytes, from the store of its topic. Whoever breaks off closes it.
+        """The answers of one attempt to read a split, as bytes, from the store of its topic. A caller that stops early must
+        close it.
 
         Raises:
             EddylineError: what ReadSplit ends with; NotReady and Deadline where it was cut off.

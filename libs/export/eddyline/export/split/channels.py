@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NO_ACCESS: Final = CallerAccess()
 """No key, no TLS: for clusters that listen on loopback."""
 REFUSED: Final = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
-"""The same caller is told the same again, by every role."""
+"""Every role would refuse the same caller again."""
 
 
 def open_channel(address: str, access: CallerAccess) -> grpc.Channel:
@@ -42,7 +42,7 @@ def open_channel(address: str, access: CallerAccess) -> grpc.Channel:
 
 
 def domain_error(error: grpc.RpcError) -> EddylineError:
-    """What a role said, as its class. A synchronous call's error has what one of a loop has, in other classes."""
+    """The error class for a role's status. A synchronous call's error has what one of a loop has, in other classes."""
     assert isinstance(error, grpc.Call)
     trailing = grpc.aio.Metadata(*((key, value) for key, value in error.trailing_metadata() or ()))
     found = unwrap(grpc.aio.AioRpcError(error.code(), grpc.aio.Metadata(), trailing, details=error.details()))

@@ -1,4 +1,4 @@
-"""Answers of ReadSplit out of their bytes: a batch's message is looked at where it lies, in the answer as gRPC gave it.
+"""Parses answers of ReadSplit from their bytes: a batch's message is read in place, in the buffer that gRPC returned.
 
 protobuf copies it once into its arena, and once more at each look: of some 5 MB a message that is a third of a task's
 processor time. Every other answer, and a batch with a field that this does not know, goes through protobuf.

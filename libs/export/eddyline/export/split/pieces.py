@@ -47,8 +47,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of ranges. Where a read was broken off, what it had passed over till then counts as hidden if anything
-    could hide it, else as deleted: nobody told which."""
+    """The outcome of ranges. If a read broke off, the seqs that it had skipped until then count as hidden if a filter could
+    hide them, else as deleted: the store did not report which."""
 
     rows: int = 0
     gaps: int = 0

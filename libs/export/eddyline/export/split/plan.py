@@ -1,8 +1,8 @@
 """The pieces that a store plans for a range of a topic's log, checked.
 
 I1: pieces are disjoint, in order, and cover their range, but for what a filter hides by whole segments.
-I2: a range below the earliest live record that was asked for by its seq is in the plan, though the store's plan leaves it
-out: its read tells what became of it.
+I2: a requested range below the earliest live record is in the plan, though the store's plan leaves it out: reading it
+reports the outcome.
 """
 
 from __future__ import annotations

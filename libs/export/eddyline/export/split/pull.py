@@ -5,8 +5,8 @@ row or gap that was handed out, by a split that begins there.
 I2: what is complete has said so: a stream that ends without `end`, with another number of rows than `end` tells, or with
 counts that do not make up the range, is no result.
 I3: rows + gaps + deleted + hidden = last - first + 1 (`Account`), of every split whose items were all taken.
-Of a base (`SplitKind` BASE) rows have no order to go on in: an attempt begins anew, and rows come again. Who reads one keeps
-the highest `seq` of each key, to which that changes nothing.
+Of a base (`SplitKind` BASE) rows have no order to go on in: an attempt begins anew, and rows come again. A reader of a fold
+keeps the highest `seq` of each key, so repeated rows change nothing.
 Failure: a checksum that is wrong is DataCorrupt, at once. A store that is away or busy is waited for (`RetryBudget`).
 """
 
@@ -68,7 +68,7 @@ class SplitPull:
 
     @property
     def account(self) -> Account:
-        """What was accounted for so far."""
+        """The seqs accounted for so far."""
         return self._done
 
     def items(self) -> Iterator[pa.RecordBatch | Gap]:
@@ -150,7 +150,7 @@ class _Attempt:
         raise NotReady(f"a read of topic {self.piece.topic} ended before its split did")
 
     def passed(self, *, hides: bool) -> Account:
-        """What is known of an attempt that broke off, up to `next`."""
+        """The account of an attempt that broke off, up to `next`."""
         over = self.next - self.piece.first - self.rows - self._gaps
         return Account(self.rows, self._gaps, 0 if hides else over, over if hides else 0)
 

@@ -1,4 +1,4 @@
-"""What the jobs that read topics are asked in common, as the options of a read."""
+"""Arguments shared by the jobs that read topics, as the options of a read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FLAGS: Final = {
     "tlsCert": "--tls-cert",
     "tlsKey": "--tls-key",
 }
-"""What jobs call options of the data source."""
+"""The job arguments for options of the data source."""
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -91,14 +91,14 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_of(arguments: argparse.Namespace) -> AccessOptions:
-    """What `add_access` was given."""
+    """The access options of `add_access`."""
     return AccessOptions(
         tls="true" if arguments.tls else "", **{name: str(getattr(arguments, name)) for name in _FILES}
     )
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
-    """Where to."""
+    """The output path or URI."""
     parser.add_argument(
         "--out",
         required=True,
@@ -108,7 +108,7 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 
 
 def read_options(arguments: argparse.Namespace, **more: object) -> ReadOptions:
-    """The read that is asked for; `more` are options of the data source, None = not given.
+    """The requested read; `more` are options of the data source, None = not given.
 
     Raises:
         JobError: as `parse_options`, by the names of the command line, which is wrong.

@@ -6,10 +6,10 @@
     twice  no key has the same version of the same source time twice (topics whose records bring versions)
     fold   of KV topics: the store's entries against those that base and log give (`fold_compare.py`)
 
-I1: `pass` means that all of it was looked at: a topic that could not be read is neither pass nor finding.
-Records that were lost and are told as gaps are counted, and a finding only where `on_gap` is `fail`.
+I1: `pass` means that the whole topic was checked: a topic that could not be read is neither pass nor finding.
+Lost records that the log reports as gaps are counted, and are a finding only if `on_gap` is `fail`.
 It changes nothing, and costs the store a scan of the log, two for KV topics.
-Exit codes: 0 pass, 1 findings, 2 a topic could not be looked at.
+Exit codes: 0 pass, 1 findings, 2 a topic could not be checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ABOUT: Final = (__doc__ or "").replace("`", "")
 
 @dataclass(slots=True)
 class TopicAudit:
-    """What was found of one topic. `findings` are lines for people, at most some hundred; `finding_count` counts all."""
+    """The findings of one topic. `findings` are lines for people, at most some hundred; `finding_count` counts all."""
 
     topic: str
     epoch: int

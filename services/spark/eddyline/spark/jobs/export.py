@@ -42,8 +42,8 @@ ABOUT: Final = (__doc__ or "").replace("`", "")
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export: stores, topics, sizes of files (`records_per_partition`, `bytes_per_partition`) and `on_gap` are those
-    of `read`; to `out`, an absolute path or a URI."""
+    """An export: stores, topics, file sizes (`records_per_partition`, `bytes_per_partition`) and `on_gap` are those of
+    `read`; `out` is an absolute path or a URI."""
 
     read: ReadOptions
     out: str
@@ -51,7 +51,7 @@ class ExportOptions:
 
 
 def export(spark: SparkSession, options: ExportOptions, tell: Callable[[str], None]) -> list[TopicExport]:
-    """Export each topic up to its head as it was at the start; `tell` is told how far it is.
+    """Export each topic up to its head as it was at the start; `tell` receives progress.
 
     Raises:
         EddylineError: as `find_topics`: there is nothing to begin with.

@@ -1,4 +1,4 @@
-"""What the job `export` does with a partition, in a task: each split's files, by `eddyline.export`."""
+"""The task of the job `export`: writes the files of each split of a partition, by `eddyline.export`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ I1: what is there is whole: files are made in a directory beside it, which takes
 (An object store has no such call: there each file takes its name, and the manifest is the last.)
 I2: a point is made once: the same entries for ever, so a run that finds it does nothing; one that died leaves nothing under
 the name, and the next run begins anew.
-What was deleted on request after the point is not in it, as in every reading of the past.
+Records deleted on request after the point are not in it, as in every read of the past.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FoldOptions:
 
 @dataclass(slots=True)
 class TopicFold:
-    """What became of one topic. `was_there` = an earlier run made this point."""
+    """The outcome for one topic. `was_there` = an earlier run made this point."""
 
     topic: str
     epoch: int

@@ -35,7 +35,7 @@ _HASHED: Final = ("ts", "source_ts_ns", "op", "tag", "node", "meta", "data", "ve
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of it, at `fold_seq`. `findings` are by key, at most `FINDINGS_MAX`, a line for people each."""
+    """The result of a comparison, at `fold_seq`. `findings` are by key, at most `FINDINGS_MAX`, a line for people each."""
 
     fold_seq: int
     entries: int

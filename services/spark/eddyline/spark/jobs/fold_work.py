@@ -1,4 +1,4 @@
-"""What fold-as-of does with a share of a fold, in a task: its live rows into one file."""
+"""The task of fold-as-of: writes the live rows of a share of a fold into one file."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""What every job has in common: its command line, its session, how it speaks and how it ends.
+"""Parts shared by all jobs: command line, session, output and exit code.
 
-    python -m eddyline.spark.jobs.<job> ...          a session of its own, on this machine's cores unless Spark is told else
+    python -m eddyline.spark.jobs.<job> ...          a session of its own, on this machine's cores unless Spark's settings
+    say otherwise
     spark-submit ... jobs/<job>.py ...               the session that spark-submit gives
 
 Progress and errors are lines on stderr; the last line on stdout is the result, one JSON object; of a job that did nothing,
 `failed`, `error` (the reason) and `message`. None comes where the command line is wrong or the job was stopped. Exit codes:
 0 done, 1 failed (what was done stays, and a second run goes on with it), 2 the command line is wrong, 130 and 143 stopped by
 Ctrl-C or SIGTERM.
-I1: exit code 0 means that everything that was asked for is done.
+I1: exit code 0 means that the job did everything it was started for.
 I2: a stop never enters a call to Spark's JVM (`call_with_timeout.py`), so it is not lost on its way, and leaves no
 traceback.
 Threading: the job runs in a thread of its own; the main thread waits for it, and for signals.
@@ -46,14 +47,15 @@ TELL_EVERY_S: Final = 2.0
 
 JOB_THREAD: Final = "eddyline-job"
 SPARK_ERROR_CHARS_MAX: Final = 2_000
-"""Of an error of Spark's, which has the Java stack behind what is told first."""
+"""Lines printed of an error of Spark, whose Java stack follows its message."""
 
 Result = dict[str, object]
 """As JSON takes it."""
 
 
 class JobError(Exception):
-    """A job cannot do what it was asked. `result` is what it did; `reason` that of an error that had it do nothing."""
+    """A job failed; its message goes to stderr. `result` is what it did; `reason` that of an error that had it do
+    nothing."""
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
     python -m eddyline.spark.jobs.load --store 127.0.0.1:7701 --topic orders --create log /data/orders/
 
 Each file is one task and one writer, named after the load's id and the file's name below its input, so a file's rows keep
-their order in the topic, and files are loaded side by side. What is stored with the rows says how far the file is: a second
-run, after any failure, goes on behind it, and passes over files that are done. A file is not loaded twice under one id.
+their order in the topic, and files are loaded side by side. The position stored with the rows records the progress in each
+file: a second run, after any failure, continues there and skips finished files. A file is not loaded twice under one id.
 Columns and fields: those of `eddyline.spark.writer.rows` and of `eddyline.spark.jobs.files.json_lines`.
 
 Result: topic, files, files_done_before, files_failed, records (appended by this run), skipped (bad rows passed over by
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 FILES_MAX: Final = 100_000
 """Tasks of one stage. More files are loaded folder by folder."""
 BAD_TOLD_MAX: Final = 5
-"""Bad rows of a file that are told one by one; the rest is a count."""
+"""Bad rows of a file that are printed one by one; the rest is a count."""
 ENDINGS: Final = {".parquet": True, ".jsonl": False, ".ndjson": False, ".json": False}
 """Of files that are taken from a folder, and whether they are Parquet."""
 ABOUT: Final = (__doc__ or "").replace("`", "")
@@ -82,7 +82,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What every task is given."""
+    """The parameters of every task."""
 
     files: tuple[InputFile, ...]
     target: Target
@@ -131,7 +131,7 @@ def find_files(inputs: Sequence[str], input_format: str) -> tuple[InputFile, ...
     """All files below the inputs, by name. Names that begin with a dot or an underscore are passed over in folders.
 
     Raises:
-        JobError: there is none, an input cannot be looked at or has no known ending, or two have one name.
+        JobError: there is none, an input cannot be listed or has no known ending, or two have one name.
     """
     found: dict[str, InputFile] = {}
     for given in inputs:
@@ -234,7 +234,7 @@ def _below(given: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _joined(folder: str, name: str) -> str:
-    """Where a file of a folder is. In a URI its name is escaped, and stands before what may be asked with `?`."""
+    """The path or URI of a file in a folder. In a URI its name is escaped and precedes a query (`?`)."""
     if "://" not in folder:
         return f"{folder.rstrip('/')}/{name}"
     parts = urlsplit(folder)

@@ -1,4 +1,5 @@
-"""What an audit does with a split of a log, in a task: seqs and commit times in order, each seq accounted for."""
+"""The task of an audit for a split of a log: checks that seqs and commit times are in order and each seq is accounted
+for."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class LogCheck:
         """Check each piece.
 
         Raises:
-            EddylineError: it cannot be read; what it holds being wrong is told in its line.
+            EddylineError: it cannot be read; wrong content is reported in its line.
         """
         for piece in partition.pieces:
             check = _PieceCheck(piece)

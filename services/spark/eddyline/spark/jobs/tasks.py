@@ -44,7 +44,7 @@ _FINAL: Final = (
 
 
 class Work(Reached, Protocol):
-    """What is done with a partition. It travels with the task."""
+    """The work for one partition. It travels with the task."""
 
     def lines(self, cluster: Cluster, partition: ReadPartition, number: int) -> Iterator[Line]:
         """Do it, and yield what there is to say, as JSON takes it. `number` is the partition's among all.

@@ -38,7 +38,7 @@ _FALSE: Final = ("0", "false", "no", "off")
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """What was asked for; empty = not given. `key` is the secret itself, the others but `tls` are paths on the driver."""
+    """The access options; empty = not given. `key` is the secret itself, the others but `tls` are paths on the driver."""
 
     key: str = field(default="", repr=False)
     key_file: str = ""
@@ -56,7 +56,7 @@ NOT_ASKED: Final = AccessOptions()
 
 
 def asked_access(named: Mapping[str, str]) -> AccessOptions:
-    """What options ask for, by their names; other options are passed over.
+    """Access by options and their names; other options are ignored.
 
     Raises:
         InvalidArgument: malformed or contradicting ones.

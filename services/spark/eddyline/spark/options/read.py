@@ -1,7 +1,7 @@
 """The options of a read, parsed once, on the driver. Tasks get what they need in their partitions.
 
 Spark gives keys in any case and values as text. An option that a read does not know is refused by its name, but `path`,
-which Spark adds by itself. What contradicts is refused with both names.
+which Spark adds by itself. Contradicting options are refused with both names.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _ONLY_BATCH: Final = ("endingSeq", "endingTimestamp", *_OF_AS_OF, "asOfPartition
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for. `topics` are names, or one prefix (`topic_prefix`); `None` = not given.
+    """The options of a read, parsed. `topics` are names, or one prefix (`topic_prefix`); `None` = not given.
 
     Seqs: `starting_seq` inclusive, `ending_seq` exclusive. Times in nanoseconds, likewise.
     `access` is what is shown to roles: `asked` with its files read (`with_access`), which parsing does not do.

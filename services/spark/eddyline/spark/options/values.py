@@ -109,7 +109,7 @@ def key_prefixes(option: str, text: str) -> tuple[bytes, ...]:
 
 
 def ops(option: str, text: str) -> tuple[int, ...]:
-    """Ops by name. GAP is none of them: what was lost is told as `onGap` says.
+    """Ops by name. GAP is none of them: losses are reported as `onGap` says.
 
     Raises:
         InvalidArgument: as `texts`, or an unknown name.

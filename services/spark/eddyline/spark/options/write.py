@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from eddyline.spark.options.access import AccessOptions
 
 OnDifferentRows = Literal["append", "appendFewer", "fail"]
-"""What becomes of rows that are not those that an earlier attempt wrote: they are all written beside them, also where there
-are fewer of them, or the task fails."""
+"""The policy for rows that differ from those of an earlier attempt: all of them are written in addition, even if they are
+fewer, or the task fails."""
 KindName = Literal["LOG", "KV"]
 
 BATCH_RECORDS: Final = 5_000
@@ -60,7 +60,8 @@ _OF_SPARK: Final = {"path", "checkpointlocation", "queryname"}
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for. `create` None = a missing topic is an error; `write_id` "" = the job's or query's own."""
+    """The options of a write, parsed. `create` None = a missing topic is an error; `write_id` "" = the job's or query's
+    own."""
 
     stores: tuple[str, ...]
     topic: str
@@ -72,7 +73,7 @@ class WriteOptions:
     patience_s: int = PATIENCE_S
     asked: AccessOptions = NOT_ASKED
     access: CallerAccess = field(default=NO_ACCESS, repr=False)
-    """What `asked` gives when its files are read, which parsing does not do."""
+    """`asked` with its files read, which parsing does not do."""
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:

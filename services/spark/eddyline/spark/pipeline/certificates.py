@@ -37,7 +37,7 @@ def newest(records: DataFrame) -> DataFrame:
 
 
 def parsed(values: DataFrame) -> DataFrame:
-    """What each value says as a certificate."""
+    """The certificate fields of each value."""
     return values.select("key", "data").mapInArrow(parse_batches, PARSED)
 
 

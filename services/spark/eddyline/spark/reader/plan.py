@@ -1,7 +1,8 @@
-"""What a read will read, settled on the driver: topics with their epochs and ranges (`Cut`), and the pieces of them.
+"""The plan of a read, made on the driver: topics with their epochs and ranges (`Cut`), and their pieces.
 
 I1: a cut does not change: who plans it again gets pieces of the same seqs, so every action, and every task that is tried
-again or twice, reads the same rows. What was deleted meanwhile is gone from them, and what retention took is a gap.
+again or twice, reads the same rows. Records deleted meanwhile are missing from them, and records removed by retention are a
+gap.
 Pieces are those of `eddyline.export.split.plan`.
 """
 
@@ -51,7 +52,7 @@ class Cut:
 
 
 class ReadPartition(InputPartition):
-    """What one task reads. `stores` are the addresses of the shards by index, as they were when it was planned."""
+    """The work of one task. `stores` are the addresses of the shards by index, as they were when it was planned."""
 
     def __init__(self, pieces: tuple[Piece, ...], stores: tuple[str, ...]) -> None:
         super().__init__(None)
@@ -160,7 +161,7 @@ def _pin_topic(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -
 
 
 def bound_of(given: SeqBound | dict[str, SeqBound] | None, topic: str) -> SeqBound | None:
-    """What was given for a topic; None = nothing."""
+    """The value given for a topic; None = none."""
     return given.get(topic) if isinstance(given, dict) else given
 
 

@@ -1,8 +1,8 @@
 """The stream reader: where topics stand, how far a micro-batch goes, and what its tasks read.
 
-An offset is `{topic: {"epoch": e, "seq": s}}`: all up to `s`, inclusive, is behind. What the checkpoint says wins over every
-option; options say where a topic begins that the checkpoint does not know: the first time, or one that a prefix found
-later, which begins at its earliest record.
+An offset is `{topic: {"epoch": e, "seq": s}}`: all up to `s`, inclusive, is behind. The checkpoint wins over every option.
+Options give the start of topics that the checkpoint does not have: at the first run, or a topic that matched a prefix later,
+which starts at its earliest record.
 I1: an offset has its topics in order, so that Spark sees that nothing came; the same two offsets give the same rows.
 I2: of each topic a micro-batch accounts for every seq between its offsets (see `task.py`): rows + gaps + deleted + hidden.
 I3: nothing depends on `commit`, which Spark does not call for every micro-batch.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Place(TypedDict):
-    """Where a stream stands in one topic."""
+    """A stream's position in one topic."""
 
     epoch: int
     seq: int

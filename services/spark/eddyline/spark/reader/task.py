@@ -1,8 +1,8 @@
-"""What a task does: pulls its pieces one after the other, makes rows of them, and tells or refuses what was lost.
+"""A task of a read: pulls its pieces one after the other, turns them into rows, and reports or refuses losses.
 
 The same partition gives the same rows to every attempt. Each piece's account goes to the logger `eddyline.spark` at DEBUG:
-rows + gaps + deleted + hidden = its range. Where worker logging is on `spark.tvf.python_worker_logs()` shows it; the
-executor's stderr has what is lost and what was tried again, and no line a split.
+rows + gaps + deleted + hidden = its range. With worker logging on, `spark.tvf.python_worker_logs()` shows it; the executor's
+stderr has losses and retries, and no line for each split.
 (Spark 4.3 gives a source in Python no metric of its own, and its tasks no accumulator.)
 Failure: `GapFound` where records were lost and nobody said what to do about it; else what `pull` raises. Spark tries the
 task again and then fails the job: a short result is never called complete.
@@ -94,8 +94,8 @@ class Task:
         return records if self.options.read != "gaps" else type(records)(ops=(Op.GAP,))
 
     def columns(self, piece: Piece) -> list[pb.SplitColumn.ValueType]:
-        """Which of the store's columns are read. Where the data is wanted and nothing is hidden all are: then stored batches
-        come as they lie on disk, and what the rest of a record takes is little beside them."""
+        """Which of the store's columns are read. If the data is wanted and nothing is hidden, all columns are pulled: stored
+        batches then come as they lie on disk, and the other columns are small compared with the data."""
         if self.options.read == "gaps":
             return [pb.SPLIT_COLUMN_SEQ]
         names = self.schema.fieldNames()

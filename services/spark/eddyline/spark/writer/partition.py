@@ -4,10 +4,11 @@ The writer's position moves in the commit of the rows, from the one before them 
 batch once, whoever sends it how often. At the start, and after every failure, the writer asks where it stands; that answer
 settles what was under way, COMMIT_UNKNOWN too, and the rows go on behind it, if the rows up to there are the same ones.
 
-Attempts of one partition at the same time (speculation, an executor thought dead) may both write. While their rows are the
-same they help each other: whoever comes second is told that it is done, or that the place has moved, and goes on there.
-Where the rows differ, an attempt of which nothing was written takes over with a higher fence and writes all of its own;
-from then on the store refuses the other one. So the fence counts takeovers, not attempts: an attempt that does the same
+Attempts of one partition at the same time (speculation, an executor thought dead) may both write. While their rows are equal
+they help each other: the store answers the second one that the rows are stored, or that the position has moved, and it
+continues there.
+If the rows differ, an attempt that has written nothing takes over with a higher fence and writes all of its own; from then
+on the store refuses the other one. So the fence counts takeovers, not attempts: an attempt that does the same
 work is no danger, and is not failed for being older.
 
 *Invariant:* when `write` returns, each row was committed at least once, in its place; exactly once unless `took_over`.
@@ -72,7 +73,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is written to, and as whom: `epoch` is the topic's, `run` the micro-batch, 0 = there are none."""
+    """The target and its credentials: `epoch` is the topic's, `run` the micro-batch, 0 = there are none."""
 
     stores: tuple[str, ...]
     topic: str
@@ -86,7 +87,8 @@ class Target:
 
 @dataclass(slots=True)
 class Written:
-    """What this attempt did: `appended` records, of them the first and the last seq (0 = none); `known` ones that it sent
+    """The outcome of this attempt: `appended` records, of them the first and the last seq (0 = none); `known` ones that it
+    sent
     and that were there. `took_over` = rows of another attempt are there beside ours."""
 
     appended: int = 0
@@ -119,8 +121,8 @@ class PartitionWriter:
 
         Raises:
             EddylineError: StaleFence: another attempt, with other rows, took over. InvalidArgument: the rows differ from
-                those that were written, or a later micro-batch was. What the store refuses, with the row's ordinal where
-                it is one row. What the rows raise.
+                those that were written, or a later micro-batch was. The store's refusals, with the row's ordinal if it is
+                one row. Errors raised by the rows.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Where a writer stands in its rows, and what these were: the position that is committed with them.
+"""A writer's position in its rows, and a digest of these: it is committed with them.
 
     position = u8 version (1), u8 flags (bit 0: the file ends here), u64 epoch, u64 ordinal, 16 bytes digest  little-endian
 

@@ -4,7 +4,7 @@ Rows that were written before are read again and compared by their digest with w
 go into a file, so that where they turn out to be others the writer can begin anew.
 I1: a piece has 1 000 rows at least where there are more, and the bounds of the options at most; one row may be larger.
 I2: rows that end too soon are no proof of anything: where a task fails further up, Spark ends its rows as if they were all.
-So no piece says that it is the last one, and fewer rows than were written are an error unless that is asked for.
+So no piece is marked as the last one, and fewer rows than were written are an error unless the options allow it.
 Bounds: a piece and one batch of Spark's in memory, `SPOOL_BYTES_MAX` in the file, past which there is no way back.
 Threads: one.
 """
@@ -39,7 +39,7 @@ anyway; without a bound it would fill the executor's disk."""
 
 class ReplayableRows:
     """Rows of `batches`, of the micro-batch `run`; unless other rows `fail`, it can go back to the first one until they are
-    known to be the same. Whoever made it closes it."""
+    known to be the same. The caller must close it."""
 
     def __init__(
         self, batches: Iterable[Batch], *, run: int = 0, records_max: int, bytes_max: int, on_different: OnDifferentRows

@@ -1,8 +1,8 @@
 """Rows of Spark, or of a Parquet file, as batches: Arrow's columns become ours, without a look at single rows.
 
 Columns that are written, each by its name and any of them left out: `key`, `data` (binary or string), `tag`, `node`, `op`
-(string), `source_ts` (timestamp with a zone) or `source_ts_ns` (bigint), `meta` (array of struct of name and value). What
-the store gives a record cannot be written. Empty and null are kept apart; a null `op` is the topic's own, a null time is
+(string), `source_ts` (timestamp with a zone) or `source_ts_ns` (bigint), `meta` (array of struct of name and value). Fields
+that the store sets cannot be written. Empty and null are kept apart; a null `op` is the topic's own, a null time is
 unknown, null `meta` is empty.
 
 I1: what comes out is a batch that the store takes on a topic of this kind, or an error that names the row by its ordinal,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WRITTEN: Final = ("key", "data", "tag", "node", "op", "source_ts", "source_ts_ns", "meta")
 GIVEN_BY_THE_STORE: Final = ("topic", "seq", "ts", "key_text", "data_text", "version")
-"""What a read has beside them."""
+"""Columns of a read that a write ignores."""
 _OPS_OF: Final = {Kind.LOG: (Op.APPEND,), Kind.KV: (Op.PUT, Op.DELETE, Op.PURGE)}
 _EXPECTED: Final = {
     "key": "binary or string",
@@ -70,7 +70,7 @@ def check_columns(schema: pa.Schema, kind: Kind, topic: str) -> None:
 
 
 def batch_of(rows: pa.RecordBatch, kind: Kind, first_ordinal: int = 0) -> Batch:
-    """Rows whose columns were judged, as a batch; `first_ordinal` is the first one's place in its partition or file.
+    """Rows with checked columns, as a batch; `first_ordinal` is the first one's place in its partition or file.
 
     Raises:
         EddylineError: InvalidOp, KeyRequired, MalformedColumns, RecordTooLarge: of the first row that is wrong, by its
@@ -211,7 +211,7 @@ def _text(column: pa.Array | None, name: str, count: int) -> pa.Array:
 
 
 def _not_utf8(cells: pa.Array) -> int | None:
-    """The first cell that is not what it is said to be: Spark takes any bytes for a string."""
+    """The first cell that does not have its declared type: Spark takes any bytes for a string."""
     try:
         cells.validate(full=True)
     except pa.ArrowInvalid:

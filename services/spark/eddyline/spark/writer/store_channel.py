@@ -1,8 +1,8 @@
 """A topic's store as a task sees it: one blocking channel, opened in the process that uses it, never handed to another.
 
 Found by asking any role where the shards are, anew whenever it is opened, so that a store that came back elsewhere is
-found. A writer's place is asked by appends that can never be taken (`NOWHERE` is the position of no writer): the refusal
-says where the writer stands, and a last one that names this very place is answered once it is stored for good.
+found. A writer's position is found by appends that the store must refuse (`NOWHERE` is the position of no writer): the
+refusal carries the writer's position, and a last append that names this position is answered once it is durable.
 Failure: what the store said, as its domain error. Nothing is repeated here.
 Threading: one thread, and gRPC's own, which sends what `Appends` was given.
 """
@@ -42,13 +42,13 @@ CALL_TIMEOUT_S: Final = 10.0
 STREAM_TIMEOUT_S: Final = 60.0
 """Of a stream of appends. A store that hangs is noticed after it; one whose rows come slower is opened anew each minute."""
 PLACE_TRIES_MAX: Final = 16
-"""Another attempt of the same partition may move the writer while it is asked for."""
+"""Another attempt of the same partition may move the writer meanwhile."""
 NOWHERE: Final = b"?"
 """No writer stands here: `Position.encoded` is longer."""
 
 
 class Place(NamedTuple):
-    """Where a writer stands, for good; empty `position` and fence 0 = it never wrote."""
+    """A writer's durable position; empty `position` and fence 0 = it never wrote."""
 
     fence: int
     position: bytes
@@ -86,7 +86,7 @@ class StoreChannel:
         return topic_info_from_pb(answer.topic)
 
     def place_of(self, writer: str, *, kind: Kind, epoch: int) -> Place:
-        """Where a writer stands; returns when that is stored as durably as the topic's class says.
+        """Return a writer's position once it is as durable as the topic's class says.
 
         Raises:
             EddylineError: EpochMismatch, NotReady, CommitUnknown, and what else the store says.

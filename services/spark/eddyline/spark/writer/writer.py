@@ -6,8 +6,8 @@
 Writer ids: of a batch `spark-<writeId or a new UUID>-<partition>`; of a stream `spark-<writeId or query id>-<partition>`,
 with the micro-batch's number in the position. Both come with each task of a stream: the query's id is in the checkpoint,
 so a query that is started again from it goes on under the same names.
-What is promised: each row at least once; exactly once where the rows of a partition, their order and the partitions
-themselves come out the same in every attempt. Rows are visible as they are written, before the job ends; `abort` takes
+The guarantee: each row at least once; exactly once if the rows of a partition, their order and the partitions themselves are
+equal in every attempt. Rows are visible as they are written, before the job ends; `abort` takes
 nothing back.
 """
 
@@ -55,7 +55,8 @@ _LOG: Final = logging.getLogger("eddyline.spark.writer.writer")
 
 @dataclass(frozen=True, slots=True)
 class PartitionWritten(WriterCommitMessage):
-    """What one task tells the driver. `known` of the records were there from an earlier attempt, or from another one."""
+    """The message of one task to the driver. `known` of the records were there from an earlier attempt, or from another
+    one."""
 
     partition: int
     records: int
@@ -65,7 +66,7 @@ class PartitionWritten(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What every task is given: nothing in it is bound to a process."""
+    """The parameters of every task: nothing in them is bound to a process."""
 
     options: WriteOptions
     kind: Kind
@@ -164,7 +165,7 @@ def write_rows(
 
 
 def find_topic(options: WriteOptions) -> TopicInfo:
-    """The topic of a write, made first where that is asked for; a store that is away is waited for.
+    """The topic of a write, created first if the options say so; waits for a store that is unreachable.
 
     Raises:
         EddylineError: TopicNotFound, TopicHasSource, NotReady; InvalidArgument: it is of another kind than it is to be.

@@ -65,7 +65,7 @@ class Reader(Protocol):
 
 
 class FileRows:
-    """A file as what a `PartitionWriter` takes. Whoever opened it closes it."""
+    """A file as what a `PartitionWriter` takes. The caller must close it."""
 
     def __init__(self, file: pa.NativeFile, reader: Reader, *, name: str, identity: bytes, on_bad: Bad) -> None:
         self._file = file
@@ -248,7 +248,7 @@ def open_rows(path: str, *, name: str, is_parquet: bool, kind: Kind, topic: str,
 
 
 def file_system_of(path: str) -> tuple[fs.FileSystem, str]:
-    """Where a path or URI leads."""
+    """The file system and path of a path or URI."""
     return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]  # pyarrow has no types
 
 

@@ -3,7 +3,7 @@
     {"op": "PUT", "key": "k", "data": "v", "tag": "t", "node": "n", "source_ts_ns": 1, "meta": {"name": "value"}}
 
 All fields may be left out. `key_base64` and `data_base64` stand for bytes that are no text; `meta` is also
-`[{"name": "n", "value": "v"}]`, with `value_base64`. What the store gives a record is passed over; any other field is an
+`[{"name": "n", "value": "v"}]`, with `value_base64`. Fields that the store sets are ignored; any other unknown field is an
 error.
 """
 
@@ -24,7 +24,7 @@ _PASSED_OVER: Final = frozenset({"seq", "ts_ms", "version", "topic", "in_snapsho
 
 
 class NotARecordError(Exception):
-    """What is wrong with a line, in words."""
+    """The fault of a line, as text."""
 
 
 def record_of(line: bytes, default_op: Op) -> Record:

@@ -60,7 +60,7 @@ async def linked_store(
         elif form == "sharded":
             # all topics are the second shard's, which is numbered as a lone store, so that all forms answer alike
             other = await stack.enter_async_context(sim_store(clock=clock))
-            link = ShardedLink((other, door), place=lambda _topic: 1)
+            link = ShardedLink((other, door), shard_by_topic=lambda _topic: 1)
         yield LinkedStore(link, door, clock, fold, disk)
 
 

@@ -1,4 +1,4 @@
-"""What to do about an error, by its reason: the command shows it, and programs have it as `EddylineError.advice`."""
+"""Advice for operators by error reason: the command prints it, programs read it as `EddylineError.advice`."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ _BY_METADATA: Final = {
         "limitBytes": "the bound is every topic's: split the record, or keep the data elsewhere and append where it is",
     },
 }
-"""Advice where an error of several causes names, by a key of its metadata, which it is."""
+"""Advice for an error with several causes, by the metadata key that names the cause."""
 
 
 def advice_of(reason: str, metadata: Mapping[str, str]) -> str:
-    """Advice for an error; empty = none."""
+    """Return the advice for an error; empty = none."""
     for metadata_key, advice in _BY_METADATA.get(reason, {}).items():
         if metadata_key in metadata:
             return advice

@@ -1,10 +1,12 @@
-"""Ask this container's role a probe: `python -m eddyline.core.ask_probe live|started|ready`, for an image's health check.
+"""Queries a probe of this container's role, for an image's health check.
 
-The address is the role's own `EDDYLINE_<ROLE>_METRICS_LISTEN`, asked by TLS where it has an `EDDYLINE_COMMON_TLS_CERT`. Exit
-code 0 = yes, 1 = no or no answer, 2 = nothing to ask; what was answered goes to standard output. It imports nothing but the
-standard library, so that asking costs little.
-The certificate is not verified: it has the names that others call the role by, and not the address of loopback; nothing
-secret is sent; and whoever could answer there in the role's place is in the container already.
+    python -m eddyline.core.ask_probe live|started|ready
+
+The address is the role's own `EDDYLINE_<ROLE>_METRICS_LISTEN`, over TLS if the role has an `EDDYLINE_COMMON_TLS_CERT`.
+Exit code 0 = yes, 1 = no or no answer, 2 = nothing to query; the answer goes to standard output. Only the standard
+library is imported, so that the check costs little.
+The certificate is not verified: it has the names by which others call the role, and not the address of loopback; no
+secret is sent; and a process that could answer in the role's place is in the container already.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TIMEOUT_S: Final = 3.0
-"""An answer takes a millisecond; a loop that is busy for so long is not well."""
+"""An answer takes a millisecond; an event loop that is busy for this long is not healthy."""
 PROBES: Final = ("live", "started", "ready")
 _SETTING: Final = re.compile(r"EDDYLINE_[A-Z]+_METRICS_LISTEN")
 _CERTIFICATE: Final = "EDDYLINE_COMMON_TLS_CERT"
@@ -28,12 +30,12 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Ask; the exit code."""
+    """Query the probe; return the exit code."""
     if len(arguments) != 1 or arguments[0] not in PROBES:
-        return _said(2, f"ask for one of {', '.join(PROBES)}")
+        return _report(2, f"ask for one of {', '.join(PROBES)}")
     listen = [value for name, value in environ.items() if _SETTING.fullmatch(name) and value]
     if len(listen) != 1:
-        return _said(2, "no EDDYLINE_<ROLE>_METRICS_LISTEN is set, or more than one")
+        return _report(2, "no EDDYLINE_<ROLE>_METRICS_LISTEN is set, or more than one")
     host, _, port = listen[0].rpartition(":")
     host = host.strip("[]")
     connection = _connection(_EVERYWHERE.get(host, host), int(port), encrypted=bool(environ.get(_CERTIFICATE)))
@@ -42,10 +44,10 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         answer = connection.getresponse()
         text = answer.read().decode("latin-1").strip()
     except (OSError, HTTPException) as error:
-        return _said(1, f"no answer at {listen[0]}: {error}")
+        return _report(1, f"no answer at {listen[0]}: {error}")
     finally:
         connection.close()
-    return _said(0 if answer.status == 200 else 1, text)
+    return _report(0 if answer.status == 200 else 1, text)
 
 
 def _connection(host: str, port: int, *, encrypted: bool) -> HTTPConnection:
@@ -57,7 +59,7 @@ def _connection(host: str, port: int, *, encrypted: bool) -> HTTPConnection:
     return HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
 
 
-def _said(code: int, text: str) -> int:
+def _report(code: int, text: str) -> int:
     sys.stdout.write(text + "\n")
     return code
 

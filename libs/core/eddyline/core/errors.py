@@ -1,9 +1,9 @@
-"""The error catalogue: one class per cause, each with its code and its stable reason.
+"""Error catalogue: one class per cause, each with its code and its stable reason.
 
-The reasons are those of `errors.proto`; a test holds the lists equal. Only `eddyline.core.transport.status` knows gRPC: it
-maps these classes to `google.rpc.Status` and back, so both sides of a call use one vocabulary. Every dynamic part of a
-message is also in `metadata` (keys in lowerCamelCase with units); the typed attributes read it from there, so both sides
-have the same.
+The reasons are those of `errors.proto`; a test compares the lists. Only `eddyline.core.transport.status` knows gRPC: it
+maps these classes to `google.rpc.Status` and back, so both sides of a call have one vocabulary. Every dynamic part of a
+message is also in `metadata` (keys in lowerCamelCase with units); the typed attributes read it from there, so they have
+the same values on both sides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eddyline.core.advice import advice_of
 
 
 class Code(Enum):
-    """Canonical codes, named as gRPC names them."""
+    """Canonical codes, named as in gRPC."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     NOT_FOUND = "NOT_FOUND"
@@ -36,7 +36,7 @@ class Code(Enum):
 class EddylineError(Exception):
     """Root of every error that a caller may see.
 
-    `field` in the metadata names the request field that is wrong; `retryAfterMs` asks for a retry after that time.
+    `field` in the metadata names the wrong request field; `retryAfterMs` is the time before a retry.
     """
 
     code: ClassVar[Code] = Code.INTERNAL
@@ -47,21 +47,25 @@ class EddylineError(Exception):
         self.message = message
         self.metadata = {key: str(value) for key, value in metadata.items()}
         self.came_as: object = None
-        """As another role put it on the wire, where it is passed on; only `eddyline.core.transport.status` looks inside."""
+        """Wire form by another role, if the error is forwarded; only `eddyline.core.transport.status` reads it."""
         self.unanswered = False
-        """True = the peer itself said nothing: the message is gRPC's, of a connection or a deadline."""
+        """True = the peer did not answer: the message is gRPC's, about a connection or a deadline."""
 
     @property
     def advice(self) -> str:
-        """What to do about it, as the command says it; empty = nothing is known."""
+        """Advice as the command prints it; empty = none."""
         return advice_of(self.reason, self.metadata)
 
     def _number(self, key: str) -> int:
         return int(self.metadata.get(key, "0"))
 
 
+# --- access and quotas ------------------------------------------------------------------------------------------------
+
+
 class Unauthenticated(EddylineError):
-    """The caller brought no key or certificate that this role knows, or its key was taken away while a stream was open.
+    """The caller's key or certificate is missing or unknown to this role, or its key was revoked while a stream was
+    open.
 
     Operator action: give the caller a key of the role's EDDYLINE_COMMON_KEYS_FILE.
     """
@@ -70,8 +74,10 @@ class Unauthenticated(EddylineError):
 
 
 class PermissionDenied(EddylineError):
-    """The caller's key does not cover the call. Metadata: principal, method; scopes (those of which one is needed, with
-    commas) or name (the topic, source or bucket that none of its prefixes covers).
+    """The caller's key does not cover the call.
+
+    Metadata: principal, method; scopes (one of them is needed, separated by commas) or name (the topic, source or
+    bucket that none of its prefixes covers).
 
     Operator action: give the key the scope or the prefix, or call with another one.
     """
@@ -80,9 +86,9 @@ class PermissionDenied(EddylineError):
 
 
 class QuotaRequests(EddylineError):
-    """The key has as many calls under way at this role as it may. Metadata: limit, retryAfterMs.
+    """The key has the maximum number of calls in progress at this role. Metadata: limit, retryAfterMs.
 
-    Operator action: call less at once, or raise the key's requests_max or EDDYLINE_COMMON_KEY_REQUESTS_MAX.
+    Operator action: make fewer calls at once, or raise the key's requests_max or EDDYLINE_COMMON_KEY_REQUESTS_MAX.
     """
 
     code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_REQUESTS"
@@ -99,7 +105,7 @@ class QuotaWatches(EddylineError):
 
 
 class QuotaBytes(EddylineError):
-    """The store retains as many bytes of records as it may. Metadata: retainedBytes, limitBytes, retryAfterMs.
+    """The store retains the maximum number of bytes of records. Metadata: retainedBytes, limitBytes, retryAfterMs.
 
     Operator action: delete records or topics, give topics caps or a TTL, or raise EDDYLINE_STORE_RETAINED_BYTES_MAX.
     """
@@ -107,11 +113,15 @@ class QuotaBytes(EddylineError):
     code, reason = Code.RESOURCE_EXHAUSTED, "QUOTA_BYTES"
 
 
+# --- artifacts --------------------------------------------------------------------------------------------------------
+
+
 class ArtifactInvalid(EddylineError):
-    """An artifact is not what its manifest says, or the manifest is none that this version reads. Nothing landed.
+    """An artifact does not match its manifest, or this version cannot read the manifest. The topic is unchanged.
+
     Metadata: artifact.
 
-    Operator action: import another artifact, or export the fold anew.
+    Operator action: import another artifact, or export the fold again.
     """
 
     code, reason = Code.DATA_LOSS, "ARTIFACT_INVALID"
@@ -124,7 +134,8 @@ class ArtifactNotFound(EddylineError):
 
 
 class ArtifactMismatch(EddylineError):
-    """The artifact is of another source than the topic's, or of none where the topic has one. Metadata: topic, artifact.
+    """The artifact is of another source than the topic's, or of none while the topic has one. Metadata: topic,
+    artifact.
 
     Operator action: import into a topic without a source, or with the artifact's.
     """
@@ -133,7 +144,7 @@ class ArtifactMismatch(EddylineError):
 
 
 class ArtifactsNotConfigured(EddylineError):
-    """The store was told no place for artifacts, or one that cannot keep a pointer safely.
+    """The store has no location for artifacts, or one that cannot store a pointer safely.
 
     Operator action: set EDDYLINE_STORE_ARTIFACTS to a directory or to the URL of an object store, and restart.
     """
@@ -142,14 +153,19 @@ class ArtifactsNotConfigured(EddylineError):
 
 
 class ArtifactsUnreachable(EddylineError):
-    """The place for artifacts cannot be reached or does not answer. Metadata: cause."""
+    """The location for artifacts cannot be reached or does not answer. Metadata: cause."""
 
     code, reason = Code.UNAVAILABLE, "ARTIFACTS_UNREACHABLE"
 
 
+# --- forwarded calls --------------------------------------------------------------------------------------------------
+
+
 class WrongShard(EddylineError):
-    """A call that was forwarded already came to a store that does not own its topic: the roles disagree about the shards.
-    Metadata: shardIndex (who answers; absent = it is no store), shardCount, and of the topic ownerIndex.
+    """A forwarded call reached a store that does not own its topic: the roles have different shard lists.
+
+    Metadata: shardIndex (of the answering store; absent = the role is no store), shardCount, and of the topic
+    ownerIndex.
 
     Operator action: give all roles the same EDDYLINE_COMMON_STORE_ADDRESSES, in the same order.
     """
@@ -158,30 +174,15 @@ class WrongShard(EddylineError):
 
 
 class ServedElsewhere(EddylineError):
-    """The role serves the service in part, and this call is none of it. Metadata: method.
+    """The role serves part of the service, without this call. Metadata: method.
 
-    Operator action: none; the caller asks a store, GetTopology says where.
+    Operator action: none; the caller uses a store, whose address GetTopology returns.
     """
 
     code, reason = Code.UNIMPLEMENTED, "SERVED_ELSEWHERE"
 
 
-__all__: Final = [
-    "ArtifactInvalid",
-    "ArtifactMismatch",
-    "ArtifactNotFound",
-    "ArtifactsNotConfigured",
-    "ArtifactsUnreachable",
-    "Code",
-    "EddylineError",
-    "PermissionDenied",
-    "QuotaBytes",
-    "QuotaRequests",
-    "QuotaWatches",
-    "ServedElsewhere",
-    "Unauthenticated",
-    "WrongShard",
-]
+# --- topics, sources and records --------------------------------------------------------------------------------------
 
 
 class InvalidArgument(EddylineError):
@@ -227,37 +228,37 @@ class RecordTooLarge(EddylineError):
 
 
 class InvalidOp(EddylineError):
-    """An op that this topic or caller does not take."""
+    """The topic, or the caller, does not accept the op."""
 
     code, reason = Code.INVALID_ARGUMENT, "INVALID_OP"
 
 
 class KeyRequired(EddylineError):
-    """A record of a KV topic without key."""
+    """A record of a KV topic has no key."""
 
     code, reason = Code.INVALID_ARGUMENT, "KEY_REQUIRED"
 
 
 class PageTokenInvalid(EddylineError):
-    """A page token that this call did not give."""
+    """The page token is not from this call."""
 
     code, reason = Code.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID"
 
 
 class ResumeTokenInvalid(EddylineError):
-    """Not a resume token of ours, or a damaged one."""
+    """Not a resume token of delivery, or a damaged one."""
 
     code, reason = Code.INVALID_ARGUMENT, "RESUME_TOKEN_INVALID"
 
 
 class ResumeTokenMismatch(EddylineError):
-    """A resume token of other topics alone, or of other filters or options of a topic."""
+    """The resume token is of other topics only, or of other filters or options of a topic."""
 
     code, reason = Code.INVALID_ARGUMENT, "RESUME_TOKEN_MISMATCH"
 
 
 class StreamOrder(EddylineError):
-    """A step of a stream that may not come here."""
+    """The step is not allowed at this point of the stream."""
 
     code, reason = Code.INVALID_ARGUMENT, "STREAM_ORDER"
 
@@ -283,7 +284,7 @@ class KeyNotFound(EddylineError):
 class BucketNotFound(EddylineError):
     """No KV bucket of this name at NATS.
 
-    Operator action: create the bucket, or delete the source. What was copied stays readable.
+    Operator action: create the bucket, or delete the source. Copied records stay readable.
     """
 
     code, reason = Code.NOT_FOUND, "BUCKET_NOT_FOUND"
@@ -305,8 +306,10 @@ class TopicExists(EddylineError):
 
 
 class SourceExists(EddylineError):
-    """A source of this name exists with another definition. Metadata: fields (those that differ, with commas), isSettled
-    (only where one of them is settled when a source is made)."""
+    """A source of this name exists with another definition.
+
+    Metadata: fields (those that differ, separated by commas), isSettled (only if one of them is fixed at creation).
+    """
 
     code, reason = Code.ALREADY_EXISTS, "SOURCE_EXISTS"
 
@@ -318,7 +321,7 @@ class IdempotencyConflict(EddylineError):
 
 
 class EpochMismatch(EddylineError):
-    """The topic has another epoch: it was deleted and made again. Metadata: epoch."""
+    """The topic has another epoch: it was deleted and created again. Metadata: epoch."""
 
     code, reason = Code.ABORTED, "EPOCH_MISMATCH"
 
@@ -330,7 +333,7 @@ class HeadMismatch(EddylineError):
 
     @property
     def head_seq(self) -> int:
-        """Head of the topic, appends under way included."""
+        """Head of the topic, including appends in progress."""
         return self._number("headSeq")
 
 
@@ -351,18 +354,18 @@ class VersionMismatch(EddylineError):
 
 
 class StaleFence(EddylineError):
-    """A newer fence exists. Metadata: fence, the stored one."""
+    """A newer fencing token exists. Metadata: fence, the stored one."""
 
     code, reason = Code.ABORTED, "STALE_FENCE"
 
     @property
     def fence(self) -> int:
-        """The stored fence."""
+        """The stored fencing token."""
         return self._number("fence")
 
 
 class StalePosition(EddylineError):
-    """The writer's stored position is another one. Metadata: position, hex."""
+    """The writer's stored position differs. Metadata: position, hex."""
 
     code, reason = Code.ABORTED, "STALE_POSITION"
 
@@ -373,18 +376,18 @@ class StalePosition(EddylineError):
 
 
 class LeaseHeld(EddylineError):
-    """Somebody else holds the lease. Metadata: holder, remainingMs."""
+    """Another holder has the lease. Metadata: holder, remainingMs."""
 
     code, reason = Code.ABORTED, "LEASE_HELD"
 
     @property
     def remaining_ms(self) -> int:
-        """Time the lease still runs."""
+        """Remaining time of the lease."""
         return self._number("remainingMs")
 
 
 class TopicHasSource(EddylineError):
-    """The topic is written by its source alone. Metadata: source."""
+    """Only the topic's source may write to it. Metadata: source."""
 
     code, reason = Code.FAILED_PRECONDITION, "TOPIC_HAS_SOURCE"
 
@@ -402,16 +405,16 @@ class NotKv(EddylineError):
 
 
 class NotLog(EddylineError):
-    """The topic is no LOG, and what is asked needs one."""
+    """The operation needs a topic of kind LOG."""
 
     code, reason = Code.FAILED_PRECONDITION, "NOT_LOG"
 
 
 class TopicFull(EddylineError):
-    """The topic rejects what its cap has no room for. Metadata: capRecords, capBytes, headSeq, earliestSeq.
+    """The append exceeds the topic's cap, and the topic rejects. Metadata: capRecords, capBytes, headSeq, earliestSeq.
 
     Operator action: delete records, raise the topic's cap, or let it discard OLD. An append that is larger than the cap
-    itself is never taken.
+    itself is never accepted.
     """
 
     code, reason = Code.FAILED_PRECONDITION, "TOPIC_FULL"
@@ -428,18 +431,19 @@ class TopicFull(EddylineError):
 
     @property
     def head_seq(self) -> int:
-        """Head of the topic, appends under way included."""
+        """Head of the topic, including appends in progress."""
         return self._number("headSeq")
 
     @property
     def earliest_seq(self) -> int:
-        """First live record's seq, else head + 1."""
+        """Seq of the first live record, else head + 1."""
         return self._number("earliestSeq")
 
 
 class Oversize(EddylineError):
-    """A record is larger as one message than the caller's channel takes. Metadata: topic, seq, sizeBytes, limitBytes,
-    channelOption, the option to raise.
+    """A record as one message is larger than the caller's channel accepts.
+
+    Metadata: topic, seq, sizeBytes, limitBytes, channelOption, the option to raise.
     """
 
     code, reason = Code.FAILED_PRECONDITION, "OVERSIZE"
@@ -455,7 +459,7 @@ class ClusterMismatch(EddylineError):
 
 
 ROLE_REFUSED: Final = (ClusterMismatch, Unauthenticated, PermissionDenied)
-"""With these a store refuses a role whatever it asks, until somebody acts."""
+"""Errors by which a store refuses every call of a role until an operator acts."""
 
 
 class CursorAhead(EddylineError):
@@ -470,7 +474,7 @@ class CursorAhead(EddylineError):
 
 
 class HistoryGone(EddylineError):
-    """What was asked for lies below the history that is left. Metadata: earliestSeq, the first seq it is answered for."""
+    """The requested point is older than the retained history. Metadata: earliestSeq, the first seq with an answer."""
 
     code, reason = Code.OUT_OF_RANGE, "HISTORY_GONE"
 
@@ -481,7 +485,7 @@ class HistoryGone(EddylineError):
 
 
 class TimeNotReached(EddylineError):
-    """The asked time has not come: the answer could still change. Metadata: nowMs, headSeq."""
+    """The requested time is in the future: the answer could still change. Metadata: nowMs, headSeq."""
 
     code, reason = Code.OUT_OF_RANGE, "TIME_NOT_REACHED"
 
@@ -492,19 +496,19 @@ class TimeNotReached(EddylineError):
 
 
 class Throttled(EddylineError):
-    """Too many appends wait. Metadata: retryAfterMs."""
+    """Too many appends are waiting. Metadata: retryAfterMs."""
 
     code, reason = Code.RESOURCE_EXHAUSTED, "THROTTLED"
 
 
 class ApplyLag(EddylineError):
-    """The fold is too far behind. Metadata: retryAfterMs."""
+    """The fold is too far behind the log. Metadata: retryAfterMs."""
 
     code, reason = Code.RESOURCE_EXHAUSTED, "APPLY_LAG"
 
 
 class QuotaTopics(EddylineError):
-    """The store has as many topics as it may have. Metadata: topicsMax, retryAfterMs.
+    """The store has the maximum number of topics. Metadata: topicsMax, retryAfterMs.
 
     Operator action: delete topics, or raise EDDYLINE_STORE_TOPICS_MAX.
     """
@@ -513,19 +517,19 @@ class QuotaTopics(EddylineError):
 
 
 class DiskFloor(EddylineError):
-    """The disk has less free space than the store leaves. Deletes and reads are served. Metadata: retryAfterMs.
+    """Free disk space is below the store's floor. Deletes and reads are served. Metadata: retryAfterMs.
 
-    Operator action: free space, delete records or topics, or lower EDDYLINE_STORE_DISK_FLOOR_BYTES; writes come back by
-    themselves.
+    Operator action: free space, delete records or topics, or lower EDDYLINE_STORE_DISK_FLOOR_BYTES; writes then resume
+    automatically.
     """
 
     code, reason = Code.RESOURCE_EXHAUSTED, "DISK_FLOOR"
 
 
 class MemoryFull(EddylineError):
-    """The store's process, or its EPHEMERAL topics, hold as much memory as they may. Metadata: retryAfterMs.
+    """The store's process, or its EPHEMERAL topics, have reached their memory limit. Metadata: retryAfterMs.
 
-    Operator action: retry; where it lasts look at the disk, or raise EDDYLINE_STORE_MEMORY_BYTES.
+    Operator action: retry; if it persists check the disk, or raise EDDYLINE_STORE_MEMORY_BYTES.
     """
 
     code, reason = Code.RESOURCE_EXHAUSTED, "MEMORY_FULL"
@@ -538,7 +542,7 @@ class TooManyScans(EddylineError):
 
 
 class CommitUnknown(EddylineError):
-    """Bytes went to the disk and their fate is unknown. A retry with the same idempotency key or position settles it."""
+    """Bytes were written to the disk with unknown outcome. A retry with the same idempotency key or position resolves it."""
 
     code, reason = Code.UNAVAILABLE, "COMMIT_UNKNOWN"
 
@@ -546,7 +550,7 @@ class CommitUnknown(EddylineError):
 class ReadOnly(EddylineError):
     """The shard serves only reads.
 
-    Operator action: look at the disk, then restart the store; a failed sync is never retried on the same file.
+    Operator action: check the disk, then restart the store; a failed sync is never retried on the same file.
     """
 
     code, reason = Code.UNAVAILABLE, "READ_ONLY"
@@ -559,13 +563,16 @@ class NotReady(EddylineError):
 
 
 class Draining(EddylineError):
-    """The replica is going away and takes no new streams. Metadata: retryAfterMs, when one is there again at its address."""
+    """The replica is shutting down and accepts no new streams.
+
+    Metadata: retryAfterMs, the time until a replica is available at its address again.
+    """
 
     code, reason = Code.UNAVAILABLE, "DRAINING"
 
 
 class FoldBehind(EddylineError):
-    """The fold did not reach the asked point in time. Metadata: foldSeq."""
+    """The fold did not reach the requested seq in time. Metadata: foldSeq."""
 
     code, reason = Code.UNAVAILABLE, "FOLD_BEHIND"
 
@@ -583,7 +590,7 @@ class NatsUnreachable(EddylineError):
 
 
 class ScanExpired(EddylineError):
-    """A range scan lived longer than it may; go on after the last key."""
+    """A range scan exceeded its maximum life; continue after the last key."""
 
     code, reason = Code.UNAVAILABLE, "SCAN_EXPIRED"
 
@@ -600,17 +607,16 @@ class DataCorrupt(EddylineError):
 class FoldLost(EddylineError):
     """The topic's fold is damaged, and neither a base nor the log reaches back to restore it. Log reads are served.
 
-    Operator action: let the source write it anew, import a copy, or accept what base and log give (SettleFold).
+    Operator action: let the source write it again, import a copy, or accept the entries of base and log (SettleFold).
     """
 
     code, reason = Code.DATA_LOSS, "FOLD_LOST"
 
 
 class CatalogLost(EddylineError):
-    """The catalog is missing, or older than the log says: the store does not start, and changes nothing.
+    """The catalog is missing, or older than the log requires: the store does not start, and changes nothing.
 
-    Operator action: restore the data directory from a copy; a catalog without its log, or a log without its catalog, is
-    none.
+    Operator action: restore the data directory from a copy; a copy needs both the catalog and its log.
     """
 
     code, reason = Code.DATA_LOSS, "CATALOG_LOST"
@@ -626,25 +632,28 @@ class NewerFormat(DataCorrupt):
 
 
 class Deadline(EddylineError):
-    """The call's time is over."""
+    """The call's deadline has passed."""
 
     code, reason = Code.DEADLINE_EXCEEDED, "DEADLINE"
 
 
 class Internal(EddylineError):
-    """A defect of ours. Metadata: id, which the role's log has too."""
+    """A defect of Eddyline. Metadata: id, which the role's log has too."""
 
     code, reason = Code.INTERNAL, "INTERNAL"
 
 
+# --- writes to NATS buckets -------------------------------------------------------------------------------------------
+
+
 class KeyInvalid(EddylineError):
-    """A key that NATS's rule of KV keys does not allow to write. Metadata: key, hex."""
+    """A key that NATS's rule for KV keys does not allow to write. Metadata: key, hex."""
 
     code, reason = Code.INVALID_ARGUMENT, "KEY_INVALID"
 
 
 class ValueTooLarge(EddylineError):
-    """A value that is larger than a bound. Metadata: valueBytes, valueBytesMax, setBy (bucket, server or record)."""
+    """A value is larger than a limit. Metadata: valueBytes, valueBytesMax, setBy (bucket, server or record)."""
 
     code, reason = Code.INVALID_ARGUMENT, "VALUE_TOO_LARGE"
 
@@ -667,21 +676,22 @@ class RevisionMismatch(EddylineError):
 
     @property
     def revision(self) -> int:
-        """Revision of the key's last write, a marker's too; 0 = the bucket has nothing of the key."""
+        """Revision of the key's last write, including a marker; 0 = the bucket has no message of the key."""
         return self._number("revision")
 
 
 class BucketNotCopied(EddylineError):
-    """No source copies the bucket, or this key of it, so it is never applied. Nothing was written. Metadata: bucket.
+    """No source copies the bucket, or this key of it, so a write is never applied. Nothing was written. Metadata:
+    bucket.
 
-    Operator action: create a source that takes it, or write without waiting for the store.
+    Operator action: create a source that covers it, or write without waiting for the store.
     """
 
     code, reason = Code.FAILED_PRECONDITION, "BUCKET_NOT_COPIED"
 
 
 class BucketFull(EddylineError):
-    """The bucket, or its account at NATS, has no room. Metadata: bucket.
+    """The bucket, or its account at NATS, is full. Metadata: bucket.
 
     Operator action: raise the bucket's max_bytes or the account's limits, or delete keys.
     """
@@ -690,22 +700,22 @@ class BucketFull(EddylineError):
 
 
 class BucketForbids(EddylineError):
-    """The bucket's settings, or our permissions at NATS, do not allow the write.
+    """The bucket's settings, or ingest's permissions at NATS, do not allow the write.
 
-    Metadata: bucket; setting, named as NATS names it, or `permissions`.
+    Metadata: bucket; setting, as named by NATS, or `permissions`.
     """
 
     code, reason = Code.FAILED_PRECONDITION, "BUCKET_FORBIDS"
 
 
 class WriteUnknown(EddylineError):
-    """A write was sent to NATS and no answer came: it may be written, now or later. Read the key to settle it."""
+    """A write was sent to NATS without an answer: it may have happened, or still happen. Read the key to find out."""
 
     code, reason = Code.UNAVAILABLE, "WRITE_UNKNOWN"
 
 
 class ApplyPending(EddylineError):
-    """The write is done; the store had not applied it in time. Metadata: bucket, revision, source."""
+    """The write is done; the store did not apply it in time. Metadata: bucket, revision, source."""
 
     code, reason = Code.DEADLINE_EXCEEDED, "APPLY_PENDING"
 

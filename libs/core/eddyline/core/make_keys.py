@@ -1,17 +1,18 @@
-"""The keys of a new cluster, in a directory or as a Kubernetes Secret:
+"""Makes the keys of a new cluster, in a directory or as a Kubernetes Secret:
 
     python -m eddyline.core.make_keys DIRECTORY
     python -m eddyline.core.make_keys --secret NAME     # the Secret's manifest to standard output, and nothing to disk
 
-    keys.toml      who may call: the roles, an owner of everything, Spark's jobs (EDDYLINE_COMMON_KEYS_FILE)
-    role.key       what the roles show each other (EDDYLINE_COMMON_KEY_FILE)
-    metrics.key    what Prometheus shows (EDDYLINE_COMMON_METRICS_KEY_FILE)
-    owner.key      what the owner shows: every scope of a caller, all names
-    spark.key      what jobs show: read and write
+    keys.toml      the callers: the roles, an owner of everything, Spark's jobs (EDDYLINE_COMMON_KEYS_FILE)
+    role.key       key of the roles for calls to each other (EDDYLINE_COMMON_KEY_FILE)
+    metrics.key    key of Prometheus (EDDYLINE_COMMON_METRICS_KEY_FILE)
+    owner.key      key of the owner: every scope of a caller, all names
+    spark.key      key of jobs: read and write
 
-For docker-compose, which runs it before the roles, and for Kubernetes. More keys are made by `eddyline key new`.
-Invariant (I1): a directory that has keys.toml is left as it is; it is written last, so a broken-off run is begun anew.
-Secrets are in these files alone, which only their owner reads (Prometheus's own user reads its key), or in that manifest.
+For docker-compose, which runs it before the roles, and for Kubernetes. `eddyline key new` makes more keys.
+Invariant (I1): a directory that has keys.toml is not changed; it is written last, so an interrupted run starts over.
+Secrets are only in these files, which only their owner can read (Prometheus's own user reads its key), or in that
+manifest.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _USAGE: Final = "usage: python -m eddyline.core.make_keys DIRECTORY | --secret N
 
 
 def make_keys(directory: Path) -> bool:
-    """Make the files; False = they are there already.
+    """Make the files; False = they exist already.
 
     Raises:
         OSError.
@@ -58,7 +59,7 @@ def make_keys(directory: Path) -> bool:
 
 
 def new_files() -> dict[str, str]:
-    """Content by file name, the keys file last."""
+    """Return the content by file name, the keys file last."""
     secrets = {name: new_secret() for name in SCOPES}
     tables = [
         f'[[key]]\nname = "{name}"\nsha256 = "{digest_of(secrets[name]).hex()}"\nscopes = {list(scopes)}\n'
@@ -71,7 +72,7 @@ def new_files() -> dict[str, str]:
 
 
 def secret_manifest(name: str) -> str:
-    """A Secret with new keys, as JSON, which `kubectl create -f -` takes."""
+    """Return a Secret with new keys as JSON, for `kubectl create -f -`."""
     data = {file: base64.b64encode(f"{content}\n".encode()).decode() for file, content in new_files().items()}
     return json.dumps(
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
@@ -79,7 +80,7 @@ def secret_manifest(name: str) -> str:
 
 
 def _write(path: Path, content: str, mode: int) -> None:
-    """Whole, or not at all."""
+    """Write the whole file, or none."""
     draft = path.with_name(f".{path.name}.draft")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
@@ -91,7 +92,7 @@ def _write(path: Path, content: str, mode: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make them; the exit code."""
+    """Make the keys; return the exit code."""
     match list(arguments):
         case ["--secret", name] if _SECRET_NAME.fullmatch(name):
             sys.stdout.write(secret_manifest(name) + "\n")
@@ -105,11 +106,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _make_directory(directory: str) -> int:
     try:
-        made = make_keys(Path(directory))
+        is_new = make_keys(Path(directory))
     except OSError as error:
         sys.stderr.write(f"{directory}: {error.strerror or error}\n")
         return 1
-    sys.stdout.write(f"keys {'made' if made else 'are there'} in {directory}\n")
+    sys.stdout.write(f"keys {'is_new' if is_new else 'are there'} in {directory}\n")
     return 0
 
 

@@ -1,1 +1,1 @@
-"""StoreLink protocol and its gRPC and sharded forms."""
+"""`StoreLink` protocol, and its implementations over gRPC and over several shards."""

@@ -1,11 +1,10 @@
-"""`StoreLink` over gRPC: what a role asks of a store in another process.
+"""`StoreLink` over gRPC, to a store in another process.
 
-Implements `eddyline.core.store_link.protocol.StoreLink` by the store's services; `eddyline.core.codec.records` and
-`wire_state` translate. Every call has a deadline. Whatever a call fails with is a domain error: the store's own comes back
-as itself; a store that does not answer is `StoreUnreachable`; a deadline that passed is `Deadline`, after which the outcome
-of a write is unknown and a retry with the same position or definition settles it. Nothing is retried here: the callers know
-when.
-Threading: event loop only. The channel is the caller's, who closes it.
+Implements `eddyline.core.store_link.protocol.StoreLink` by the store's services; `eddyline.core.codec` translates.
+Every call has a deadline, and fails with a domain error: the store's own error is raised unchanged; a store that does
+not answer is `StoreUnreachable`; a passed deadline is `Deadline`, after which the outcome of a write is unknown until a
+retry with the same position or definition. No call is retried here: callers decide.
+Threading: event loop only. The caller owns the channel and closes it.
 """
 
 from __future__ import annotations
@@ -59,25 +58,30 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Record
 
 TIMEOUT_S: Final = 10.0
-"""Elsewhere none: a call to a store that hangs would wait for ever. A write waits for one fdatasync and one apply, far
-below a second; 10 s is a disk in trouble, and still below the time after which people look."""
+"""Default in gRPC: none, so a call to a store that hangs never ends.
+
+A write waits for one fdatasync and one apply, far below a second; 10 s means a failing disk, and is still below the
+time after which operators react.
+"""
 RANGE_TIMEOUT_S: Final = 300.0
 """The contract's own bound on the life of a range scan."""
 MIN_SEQ_WAIT_S: Final = 30.0
-"""The contract's bound on waiting for `min_seq`; added to the deadline of reads that ask for it."""
+"""The contract's bound on waiting for `min_seq`; added to the deadline of reads with a `min_seq`."""
 IMPORT_TIMEOUT_S: Final = 3_600.0
-"""An hour: 500 million keys at the rate that was seen."""
+"""An hour: 500 million keys at the measured rate."""
 SOURCES_PAGE: Final = 1_000
 SOURCE_PAGES_MAX: Final = 1_000
-"""A million sources: more than topics. Above it a page token goes in circles."""
+"""A million sources: more than topics. Beyond it the page tokens are in a loop."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
 class GrpcLink:
-    """One store shard behind a channel; see the module. `cluster_id` goes with every call; "" = none is said.
-    `is_one_of_several` = the caller knows which shard a call belongs to: the store answers for itself, passing none on."""
+    """One store shard behind a channel. `cluster_id` is sent with every call; "" = not sent.
+
+    `is_one_of_several` = the caller routes calls itself: the store answers them and forwards none.
+    """
 
     def __init__(
         self,
@@ -138,13 +142,13 @@ class GrpcLink:
         return source_info_from_pb((await self._call(self._apply.GetSource, request)).source)
 
     async def list_sources(self) -> Sequence[SourceInfo]:
-        found: list[SourceInfo] = []
+        sources: list[SourceInfo] = []
         request = apply_pb2.ApplyServiceListSourcesRequest(page_size=SOURCES_PAGE)
         for _ in range(SOURCE_PAGES_MAX):
             answer = await self._call(self._apply.ListSources, request)
-            found += (source_info_from_pb(source) for source in answer.sources)
+            sources += (source_info_from_pb(source) for source in answer.sources)
             if not answer.next_page_token:
-                return found
+                return sources
             request.page_token = answer.next_page_token
         raise EddylineError(f"the store's list of sources did not end after {SOURCE_PAGES_MAX} pages")
 
@@ -305,7 +309,7 @@ class GrpcLink:
 
 
 def _entry(maybe: fold_pb2.MaybeEntry) -> Record | None:
-    """An entry as it is stored: rows on the wire show the seq as the version where none was set."""
+    """Decode an entry as stored: rows on the wire have the seq as the version if none was set."""
     if not maybe.HasField("entry"):
         return None
     entry = record_from_pb(maybe.entry)

@@ -1,9 +1,9 @@
 """`Follow` over gRPC: one open FollowTopics stream.
 
-Owns the stream and the queue of its steps. Steps go through a bounded queue into the call, so that a caller cancelled
-in the middle of a step does not take the stream down with it (gRPC cancels a call whose `write` is cancelled).
-Failure: when the stream breaks the iteration raises, `StoreUnreachable` unless the store said why; steps that wait or
-come later raise `StoreUnreachable`. A stream has no deadline: keepalive finds a store that is gone within 30 s.
+Owns the stream and the queue of its steps. Steps pass through a bounded queue, so that the cancellation of a caller
+within a step does not end the stream (gRPC cancels a call whose `write` is cancelled).
+Failure: when the stream breaks the iteration raises the store's error, or `StoreUnreachable` if there is none; steps
+that wait or come later raise `StoreUnreachable`. A stream has no deadline: keepalive detects a dead store within 30 s.
 Threading: event loop only; one task iterates, steps may come from others.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import FollowEvent
 
 STEPS_MAX: Final = 1_024
-"""Steps that wait to be sent; then `add` waits. 100 B each: what one flow-control window takes."""
+"""Steps waiting to be sent; at the bound `add` waits. 100 B each: together the size of one flow-control window."""
 
 
 class GrpcFollow:
-    """One stream; `close` ends it. Made by `GrpcLink.follow`."""
+    """One FollowTopics stream, made by `GrpcLink.follow`; `close` ends it."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class GrpcFollow:
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self._steps: asyncio.Queue[apply_pb2.FollowTopicsRequest | None] = asyncio.Queue(STEPS_MAX)
-        self._call = method(self._sent(), metadata=metadata)
+        self._call = method(self._outgoing(), metadata=metadata)
         self._call.add_done_callback(self._done)
 
     async def add(self, follow_id: int, topic: str, *, epoch: int = 0, after_seq: int | None = None) -> None:
@@ -65,7 +65,7 @@ class GrpcFollow:
         raise _ended()
 
     def close(self) -> None:
-        """End the stream."""
+        """Cancel the stream."""
         self._call.cancel()
 
     async def _step(self, request: apply_pb2.FollowTopicsRequest) -> None:
@@ -73,11 +73,12 @@ class GrpcFollow:
             raise _ended()
         await self._steps.put(request)
         if self._call.done():
-            # It ended while this waited for room. Making room again lets the next one that waits come to the same end.
+            # The stream ended while this step waited for room. Making room again lets the next waiting step end the
+            # same way.
             self._drain()
             raise _ended()
 
-    async def _sent(self) -> AsyncIterator[apply_pb2.FollowTopicsRequest]:
+    async def _outgoing(self) -> AsyncIterator[apply_pb2.FollowTopicsRequest]:
         while (request := await self._steps.get()) is not None:
             yield request
 
@@ -99,10 +100,12 @@ def event_from_pb(answer: apply_pb2.FollowTopicsResponse) -> FollowEvent | None:
             started = answer.started
             return FollowStarted(follow_id, topic_info_from_pb(started.topic), started.after_seq)
         case "item":
-            found = answer.item
-            traces = tuple(SeqTrace(traced.seq, traced.traceparent) for traced in found.traces) if found.traces else ()
-            item = item_from_pb(found.item)
-            return FollowItem(follow_id, item, found.next_after_seq, found.head_seq, traces, found.batch_end)
+            followed = answer.item
+            traces = (
+                tuple(SeqTrace(traced.seq, traced.traceparent) for traced in followed.traces) if followed.traces else ()
+            )
+            item = item_from_pb(followed.item)
+            return FollowItem(follow_id, item, followed.next_after_seq, followed.head_seq, traces, followed.batch_end)
         case "level":
             return FollowLevel(follow_id, answer.level.head_seq)
         case "ended":

@@ -1,4 +1,4 @@
-"""A role's link to the store, by its settings: to the only one directly, to several as one.
+"""Opens a role's link to the store by its settings: directly to a single store, or to several shards as one.
 
 Threading: event loop only.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_link(common: CommonSettings, caller: CallerAccess) -> AsyncIterator[StoreLink]:
-    """The store that the settings name, or all shards; each has a channel, which is closed on leaving."""
+    """Open the link to the store of the settings, or to all shards; each has a channel, which is closed on exit."""
     async with AsyncExitStack() as stack:
         several = len(common.store_addresses) > 1
         links = [
@@ -36,7 +36,7 @@ async def open_link(common: CommonSettings, caller: CallerAccess) -> AsyncIterat
 
 
 def stores_text(common: CommonSettings) -> str:
-    """Where the stores are, as a role says it when it is ready."""
+    """Return the stores' addresses as text, for a role's ready line."""
     addresses = common.store_addresses
     if len(addresses) == 1:
         return f"store at {addresses[0]}"

@@ -1,13 +1,13 @@
-"""`StoreLink` over the shards of a cluster: each call goes to the shard that owns its topic, or has its source.
+"""`StoreLink` over the shards of a cluster: routes each call to the shard that owns its topic, or has its source.
 
-A source lives on its topic's shard. Where that is, is learnt from lists of sources, from leases and from definitions that
-were put; of a source that is not known yet every shard is asked.
+A source lives on its topic's shard. The link learns that shard from lists of sources, from leases and from stored
+definitions; for an unknown source it calls every shard.
 
-I1: no answer is part of one: a list that one shard does not give is refused with that shard's error, and no shard that
-cannot be asked is taken for one that does not have a source. I2: a shard that is away refuses the calls of its own topics
-and sources, and nothing else but lists and new sources. I3: a source has one name in a cluster: a definition is put where
-no other shard has its name, and where two were put at the same moment each that sees the other is taken back.
-What it does not promise: more than one shard's state at one moment. Threading: event loop only.
+I1: no answer is partial: a list fails with the error of a shard that does not return its part, and a shard that cannot
+    be reached does not count as one without the source. I2: an unreachable shard fails the calls of its own topics and
+    sources, lists and new sources, and no others. I3: a source has one name in a cluster: a definition is stored if no
+    other shard has its name; if two were stored at the same moment, each call that sees the other one deletes its own.
+Not promised: a view of more than one shard at one moment. Threading: event loop only.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult, StoreLink
 
 SOURCE_SHARDS_MAX: Final = 65_536
-"""Sources whose shard is remembered, about 100 B each. Of one beyond them every shard is asked again."""
+"""Sources whose shard is cached, about 100 B each. For one beyond them every shard is called again."""
 
 T = TypeVar("T")
 
 
 def shards_of(link: StoreLink) -> tuple[StoreLink, ...]:
-    """The shards behind a link, in order; a link to one store is the only one."""
+    """Return the shards behind a link, in order; a link to one store is its only shard."""
     return link.shards if isinstance(link, ShardedLink) else (link,)
 
 
 async def sources_on(link: StoreLink, shard: int) -> Sequence[SourceInfo]:
-    """Sources of one of a link's shards, by name."""
+    """Return the sources of one of a link's shards, by name."""
     return await link.sources_on(shard) if isinstance(link, ShardedLink) else await link.list_sources()
 
 
 class ShardedLink:
-    """All shards of a cluster as one; see the module. `place` = the shard of a topic, by default the contract's."""
+    """All shards of a cluster as one link. `shard_by_topic` = the shard of a topic, by default the contract's."""
 
-    def __init__(self, shards: Sequence[StoreLink], *, place: Callable[[str], int] | None = None) -> None:
+    def __init__(self, shards: Sequence[StoreLink], *, shard_by_topic: Callable[[str], int] | None = None) -> None:
         assert shards
         self.shards = tuple(shards)
-        self._place = place or partial(shard_of, count=len(shards))
-        self._homes: dict[str, int] = {}
+        self._shard_by_topic = shard_by_topic or partial(shard_of, count=len(shards))
+        self._source_shards: dict[str, int] = {}
 
     # topics ------------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class ShardedLink:
     async def follow(self) -> AsyncIterator[ShardedFollow]:
         async with AsyncExitStack() as stack:
             follows = [await stack.enter_async_context(shard.follow()) for shard in self.shards]
-            follow = ShardedFollow(follows, place=self._place)
+            follow = ShardedFollow(follows, shard_by_topic=self._shard_by_topic)
             reading = [follow.read(shard) for shard in range(len(follows))]
             async with background_task(*reading, name="sharded follow"):
                 yield follow
@@ -133,70 +133,75 @@ class ShardedLink:
 
     async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
         check_definition(definition)
-        name, own = definition.name, self._place(definition.topic)
-        shard = self.shards[own]
+        name, own_shard = definition.name, self._shard_by_topic(definition.topic)
+        shard = self.shards[own_shard]
         if isinstance(await _outcome(shard.get_source(name)), SourceNotFound):
             try:
-                there = await self.get_source(name)
+                existing = await self.get_source(name)
             except SourceNotFound:
                 pass
             else:
-                raise source_conflict(there.definition, definition)
+                raise source_conflict(existing.definition, definition)
         info, created = await shard.put_source(definition)
         if created:
             answers = await self._each(lambda other: other.get_source(name))
             others = [
-                answer for at, answer in enumerate(answers) if at != own and not isinstance(answer, EddylineError)
+                answer
+                for index, answer in enumerate(answers)
+                if index != own_shard and not isinstance(answer, EddylineError)
             ]
             if others:
                 await shard.delete_source(name)
                 raise source_conflict(others[0].definition, definition)
-        self._remember(name, own)
+        self._remember(name, own_shard)
         return info, created
 
     async def get_source(self, name: str) -> SourceInfo:
-        return await self._at_home(name, lambda shard: shard.get_source(name))
+        return await self._on_source_shard(name, lambda shard: shard.get_source(name))
 
     async def list_sources(self) -> Sequence[SourceInfo]:
         async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(_outcome(self.sources_on(shard))) for shard in range(len(self.shards))]
+            tasks_by_shard = [tasks.create_task(_outcome(self.sources_on(shard))) for shard in range(len(self.shards))]
         lists: list[Sequence[SourceInfo]] = []
-        for task in asked:
-            found = task.result()
-            if isinstance(found, EddylineError):
-                raise found
-            lists.append(found)
+        for task in tasks_by_shard:
+            answer = task.result()
+            if isinstance(answer, EddylineError):
+                raise answer
+            lists.append(answer)
         return list(heapq.merge(*lists, key=lambda info: info.definition.name))
 
     async def sources_on(self, shard: int) -> Sequence[SourceInfo]:
-        """Sources of one shard, by name."""
-        found = await self.shards[shard].list_sources()
-        for info in found:
+        """Return the sources of one shard, by name."""
+        sources = await self.shards[shard].list_sources()
+        for info in sources:
             self._remember(info.definition.name, shard)
-        return found
+        return sources
 
     async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
-        return await self._at_home(name, lambda shard: shard.control_source(name, paused=paused, resync=resync))
+        return await self._on_source_shard(name, lambda shard: shard.control_source(name, paused=paused, resync=resync))
 
     async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
-        return await self._at_home(name, lambda shard: shard.update_source(name, change))
+        return await self._on_source_shard(name, lambda shard: shard.update_source(name, change))
 
     async def delete_source(self, name: str) -> None:
-        await self._at_home(name, lambda shard: shard.delete_source(name))
-        self._homes.pop(name, None)
+        await self._on_source_shard(name, lambda shard: shard.delete_source(name))
+        self._source_shards.pop(name, None)
 
     async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
-        return await self._at_home(source, lambda shard: shard.acquire_lease(source, holder=holder, lease_ms=lease_ms))
+        return await self._on_source_shard(
+            source, lambda shard: shard.acquire_lease(source, holder=holder, lease_ms=lease_ms)
+        )
 
-    # A fence is of one shard's source: where that is gone, one that was made elsewhere under its name is not asked.
+    # A fencing token belongs to one shard's source: if that is deleted, a source of its name on another shard is not
+    # called.
 
     async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
-        return await self._at_home(
+        return await self._on_source_shard(
             source, lambda shard: shard.renew_lease(source, fence=fence, report=report), fenced=True
         )
 
     async def release_lease(self, source: str, *, fence: int) -> None:
-        await self._at_home(source, lambda shard: shard.release_lease(source, fence=fence), fenced=True)
+        await self._on_source_shard(source, lambda shard: shard.release_lease(source, fence=fence), fenced=True)
 
     async def apply_batch(
         self,
@@ -213,65 +218,68 @@ class ShardedLink:
                 source, fence=fence, previous=previous, new=new, batch=batch, traceparent=traceparent
             )
 
-        return await self._at_home(source, apply, fenced=True)
+        return await self._on_source_shard(source, apply, fenced=True)
 
     # where -------------------------------------------------------------------------------------------------------
 
     def _of(self, topic: str) -> StoreLink:
-        return self.shards[self._place(topic)]
+        return self.shards[self._shard_by_topic(topic)]
 
-    async def _at_home(self, source: str, call: Callable[[StoreLink], Awaitable[T]], *, fenced: bool = False) -> T:
-        """Call the shard that has a source; where it has it no more, the one that has it now, once."""
-        known = self._homes.get(source)
-        if known is None:
+    async def _on_source_shard(
+        self, source: str, call: Callable[[StoreLink], Awaitable[T]], *, fenced: bool = False
+    ) -> T:
+        """Call the shard that has a source. If the cached shard no longer has it, call the one that has it now, once."""
+        cached = self._source_shards.get(source)
+        if cached is None:
             return await call(self.shards[await self._find(source)])
         try:
-            return await call(self.shards[known])
+            return await call(self.shards[cached])
         except SourceNotFound:
-            self._homes.pop(source, None)
+            self._source_shards.pop(source, None)
             if fenced:
                 raise
         return await call(self.shards[await self._find(source)])
 
     async def _find(self, source: str) -> int:
-        """The shard that has a source, by asking all.
+        """Return the shard that has a source, by calling all.
 
         Raises:
-            SourceNotFound: none has it. InvalidName. What a shard that cannot be asked raises: it may have it.
+            SourceNotFound: none has it. InvalidName. The error of a shard that cannot be reached: it may have the
+            source.
         """
         failures: list[EddylineError] = []
-        home: int | None = None
+        shard_index: int | None = None
         async with asyncio.TaskGroup() as tasks:
-            asked = {
+            shards_by_task = {
                 tasks.create_task(_outcome(shard.get_source(source))): index for index, shard in enumerate(self.shards)
             }
-            left = set(asked)
-            while left and home is None:  # a shard that hangs is not waited for where another one has it
-                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            pending = set(shards_by_task)
+            while pending and shard_index is None:  # a shard that hangs does not delay the answer of another
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     answer = task.result()
                     if isinstance(answer, EddylineError):
                         failures.append(answer)
                     else:
-                        home = asked[task]
-            for task in left:
+                        shard_index = shards_by_task[task]
+            for task in pending:
                 task.cancel()
-        if home is None:
+        if shard_index is None:
             raise min(failures, key=_rank)
-        self._remember(source, home)
-        return home
+        self._remember(source, shard_index)
+        return shard_index
 
     async def _each(self, call: Callable[[StoreLink], Awaitable[T]]) -> list[T | EddylineError]:
-        """Ask every shard, at the same time; an answer or an error each."""
+        """Call every shard at the same time; return an answer or an error each."""
         async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(_outcome(call(shard))) for shard in self.shards]
-        return [task.result() for task in asked]
+            answers = [tasks.create_task(_outcome(call(shard))) for shard in self.shards]
+        return [task.result() for task in answers]
 
     def _remember(self, source: str, index: int) -> None:
-        self._homes.pop(source, None)
-        self._homes[source] = index
-        if len(self._homes) > SOURCE_SHARDS_MAX:
-            del self._homes[next(iter(self._homes))]
+        self._source_shards.pop(source, None)
+        self._source_shards[source] = index
+        if len(self._source_shards) > SOURCE_SHARDS_MAX:
+            del self._source_shards[next(iter(self._source_shards))]
 
 
 async def _outcome(call: Awaitable[T]) -> T | EddylineError:
@@ -282,7 +290,7 @@ async def _outcome(call: Awaitable[T]) -> T | EddylineError:
 
 
 def _rank(error: EddylineError) -> int:
-    """Which of the errors of all shards tells most: what is refused anywhere, who cannot be asked, who does not have it."""
+    """Rank the errors of all shards, the most relevant first: refusals, then unreachable shards, then missing sources."""
     if isinstance(error, SourceNotFound):
         return 2
     return int(error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED))

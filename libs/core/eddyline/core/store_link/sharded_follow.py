@@ -1,10 +1,11 @@
-"""`Follow` over the shards of a cluster: one stream a shard, their events as one.
+"""`Follow` over the shards of a cluster: one stream a shard, merged into one.
 
-I1: the follow ends as a whole with the first stream that breaks: whoever follows adds every topic again from where it
-stands, so no topic of a lost shard is silently followed no more. (Who wants the others to go on follows each shard by
-itself, as delivery does.) I2: events of one topic are ordered. I3: one event a shard is held at most, and one more.
-Credit is what all may send together. Since nobody knows which shard sends next, each is given all of it, so that what
-comes may exceed it by as much for each shard more.
+I1: the whole follow ends with the first stream that breaks: the follower adds every topic again from its cursor, so no
+    topic of a lost shard stops silently. (A follower that must keep the other shards' streams follows each shard
+    separately, as delivery does.) I2: events of one topic are ordered. I3: at most one event a shard is buffered, plus
+    one.
+Credit is the total that all shards may send together. The next sender is unknown, so each shard gets all of it, and the
+received bytes may exceed it by as much for each additional shard.
 Threading: event loop only; one task iterates, one a shard reads, steps may come from others.
 """
 
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
 
 
 class ShardedFollow:
-    """One stream a shard. Made by `ShardedLink.follow`, which runs `read` of each."""
+    """One stream a shard. Made by `ShardedLink.follow`, which runs `read` for each."""
 
-    def __init__(self, follows: Sequence[Follow], *, place: Callable[[str], int]) -> None:
+    def __init__(self, follows: Sequence[Follow], *, shard_by_topic: Callable[[str], int]) -> None:
         self._follows = tuple(follows)
-        self._place = place
+        self._shard_by_topic = shard_by_topic
         self._shards: dict[int, int] = {}
         self._credit = 0
         self._granted = [0] * len(self._follows)
         self._events: asyncio.Queue[tuple[int, FollowEvent | EddylineError]] = asyncio.Queue(1)
 
     async def add(self, follow_id: int, topic: str, *, epoch: int = 0, after_seq: int | None = None) -> None:
-        shard = self._place(topic)
-        before = self._shards.get(follow_id, shard)
-        if before != shard:
-            await self._follows[before].remove(follow_id)
+        shard = self._shard_by_topic(topic)
+        previous = self._shards.get(follow_id, shard)
+        if previous != shard:
+            await self._follows[previous].remove(follow_id)
         self._shards[follow_id] = shard
         await self._follows[shard].add(follow_id, topic, epoch=epoch, after_seq=after_seq)
 
@@ -66,7 +67,7 @@ class ShardedFollow:
             yield event
 
     async def read(self, shard: int) -> None:
-        """Take one shard's events until its stream ends, and say how."""
+        """Queue one shard's events until its stream ends, then the error that ended it."""
         broken: EddylineError = StoreUnreachable("a store's stream of followed topics has ended")
         try:
             async for event in self._follows[shard]:

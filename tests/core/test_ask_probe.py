@@ -1,4 +1,4 @@
-"""An image's health check: asks the role where it listens, and gives an exit code."""
+"""An image's health check: queries the role at its address, and returns an exit code."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SETTING = "EDDYLINE_STORE_METRICS_LISTEN"
 
 
 async def code_of(probe: str, listen: str) -> int:
-    """What a health check gives, from a thread as it is a process of its own."""
+    """Run the health check on a thread, as it is a process of its own, and return its result."""
     return await asyncio.to_thread(partial(ask_probe.main, [probe], {SETTING: listen, "PATH": "/"}))
 
 
-async def test_check_follows_what_the_role_answers(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_exit_code_follows_the_answer_of_the_role(capsys: pytest.CaptureFixture[str]) -> None:
     board = HealthBoard()
     async with endpoint(Probes(board)) as address:
         assert await code_of("live", address) == 0
@@ -34,7 +34,7 @@ async def test_check_follows_what_the_role_answers(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "live\nnot ready\nready\n"
 
 
-async def test_role_that_listens_everywhere_is_asked_on_loopback(tmp_path: Path) -> None:
+async def test_role_that_listens_on_all_addresses_is_queried_on_loopback(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text(KEY, encoding="utf-8")
     async with endpoint(Probes(HealthBoard()), key_file=str(key), listen="0.0.0.0:0") as address:
@@ -57,7 +57,7 @@ async def test_role_that_is_gone_fails_the_check() -> None:
         ([], {SETTING: "127.0.0.1:1"}),
     ],
 )
-def test_check_without_anything_to_ask_is_told_apart_from_a_role_that_is_away(
+def test_missing_setting_and_missing_role_have_different_exit_codes(
     arguments: list[str], environ: dict[str, str]
 ) -> None:
     assert ask_probe.main(arguments, environ) == 2

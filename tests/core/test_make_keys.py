@@ -1,4 +1,4 @@
-"""The keys of a new cluster: files that roles take, made once, secrets nowhere else."""
+"""The keys of a new cluster: files that roles accept, made once, with secrets in no other file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def contents(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
 
 
-def test_roles_take_what_was_made_and_every_key_opens_what_it_is_for(tmp_path: Path) -> None:
+def test_roles_accept_the_files_and_every_key_has_its_scopes(tmp_path: Path) -> None:
     assert make_keys(tmp_path / "keys")
     made = contents(tmp_path / "keys")
     assert set(made) == {"keys.toml", "role.key", "owner.key", "spark.key", "metrics.key"}
@@ -51,7 +51,7 @@ def test_only_their_owner_reads_secrets_but_prometheus_its_own(tmp_path: Path) -
     assert set(modes.values()) == {0o400}
 
 
-def test_keys_that_are_there_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_keys_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 0
     before = contents(tmp_path)
     assert main([str(tmp_path)]) == 0
@@ -59,7 +59,7 @@ def test_keys_that_are_there_stay(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"keys made in {tmp_path}\nkeys are there in {tmp_path}\n"
 
 
-def test_run_that_broke_off_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, content: str, mode: int) -> None:
         if path.name == "keys.toml":
             raise OSError(28, "No space left on device")

@@ -1,4 +1,4 @@
-"""Deletes, erasure, look-ups and checks of folds through protobuf and back."""
+"""Round trips of deletes, erasure, look-ups and fold checks through protobuf."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from eddyline.v1 import fold_pb2, log_pb2
 
 @pytest.mark.parametrize("field", MatchField)
 @pytest.mark.parametrize("kind", MatchKind)
-def test_matches_come_back(field: MatchField, kind: MatchKind) -> None:
+def test_matches_survive_a_round_trip(field: MatchField, kind: MatchKind) -> None:
     match = Match(field, kind, b"\0x")
     assert match_from_pb(match_to_pb(match)) == match
 
@@ -42,30 +42,30 @@ def test_matches_come_back(field: MatchField, kind: MatchKind) -> None:
         (log_pb2.RecordMatch(field=log_pb2.MATCH_FIELD_KEY, kind=3), "match.kind"),  # type: ignore[arg-type]
     ],
 )
-def test_a_match_names_what_it_looks_at_and_how(match: log_pb2.RecordMatch, field: str) -> None:
+def test_a_match_without_a_known_field_and_kind_is_refused(match: log_pb2.RecordMatch, field: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         match_from_pb(match)
     assert raised.value.metadata["field"] == field
 
 
-def test_what_deletes_and_look_ups_answer_comes_back() -> None:
+def test_results_of_deletes_and_look_ups_survive_a_round_trip() -> None:
     deleted = DeleteResult(3, 5, 9, 7)
     assert delete_result_from_pb(delete_result_to_pb(deleted)) == deleted
     progress = EraseProgress(10, 20, erased=True)
     assert erase_progress_from_pb(erase_progress_to_pb(progress)) == progress
-    found = SeqFound(4, True, 9, 2, 7)
-    assert seq_found_from_pb(seq_found_to_pb(found)) == found
+    result = SeqFound(4, True, 9, 2, 7)
+    assert seq_found_from_pb(seq_found_to_pb(result)) == result
 
 
 @pytest.mark.parametrize("step", [VerifyProgress(3, 9, 2), FoldVerdict(9, 4, 7, 2, ("key a differs", "key b is gone"))])
-def test_checks_of_folds_come_back(step: VerifyProgress | FoldVerdict) -> None:
+def test_steps_of_fold_checks_survive_a_round_trip(step: VerifyProgress | FoldVerdict) -> None:
     assert verify_step_from_pb(verify_step_to_pb(step)) == step
 
 
-def test_a_step_of_a_newer_store_is_passed_over() -> None:
+def test_a_step_of_a_newer_store_is_ignored() -> None:
     assert verify_step_from_pb(fold_pb2.VerifyFoldResponse()) is None
 
 
-def test_settled_folds_come_back() -> None:
+def test_settled_folds_survive_a_round_trip() -> None:
     settled = FoldSettled(True, 4, 6, FoldState(9, 7, "LIVE", 3))
     assert settled_from_pb(settled_to_pb(settled)) == settled

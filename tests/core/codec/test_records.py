@@ -1,4 +1,4 @@
-"""Batches, rows, gaps and filters through protobuf's bytes and back."""
+"""Round trips of batches, rows, gaps and filters through protobuf's bytes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_rows_and_columns_of_an_append_become_equal_batches(rows: list[Record]) 
 
 
 @given(placed())
-def test_answers_keep_place_and_show_the_effective_version_in_rows(rows: list[Record]) -> None:
+def test_answers_keep_seqs_and_times_and_rows_have_the_effective_version(rows: list[Record]) -> None:
     batch = Batch.from_rows(rows)
     assert answer_from_columns(batch_to_columns(batch)) == batch
     assert answer_from_rows(batch_to_rows(batch)).to_rows() == [as_seen(row) for row in rows]
@@ -61,13 +61,13 @@ def test_answers_keep_place_and_show_the_effective_version_in_rows(rows: list[Re
 
 
 @given(placed())
-def test_a_lone_row_becomes_what_rows_become(rows: list[Record]) -> None:
+def test_a_single_row_is_packed_like_several(rows: list[Record]) -> None:
     for row in map(record_to_pb, rows):
         assert buffers_of(batch_of_row(row, Op.PUT)) == buffers_of(Batch.from_rows([record_from_pb(row)]))
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_an_unset_op_is_what_the_topic_says(count: int) -> None:
+def test_an_unset_op_becomes_the_default_op_of_the_topic(count: int) -> None:
     rows = types_pb2.RecordBatch(records=[types_pb2.Record(key=b"k")] * count)
     rows.records[-1].op = types_pb2.OP_DELETE
     for default in (Op.APPEND, Op.PUT):
@@ -81,7 +81,7 @@ def test_an_unset_op_is_what_the_topic_says(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_an_append_of_rows_sets_no_place(count: int) -> None:
+def test_an_append_of_rows_with_a_seq_or_time_is_refused(count: int) -> None:
     for placed_row in (types_pb2.Record(seq=1), types_pb2.Record(ts_ms=1)):
         rows = types_pb2.RecordBatch(records=[types_pb2.Record()] * (count - 1) + [placed_row])
         with pytest.raises(InvalidArgument):
@@ -119,7 +119,7 @@ def test_bounds_hold_for_rows_and_columns() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_foreign_bytes_are_a_batch_or_an_error_of_the_contract(data: bytes) -> None:
+def test_foreign_bytes_become_a_batch_or_an_error_of_the_contract(data: bytes) -> None:
     columns = types_pb2.ColumnarBatch(count=data[0] % 4 if data else 0)
     columns.data.offsets, columns.data.values, columns.data.validity = data[:12], data[12:20], data[20:21]
     columns.meta.offsets, columns.meta.values = data[21:33], data[33:]
@@ -135,7 +135,7 @@ ITEMS: list[Batch | Gap] = [
 
 
 @pytest.mark.parametrize("batch_format", [0, types_pb2.BATCH_FORMAT_ROWS, types_pb2.BATCH_FORMAT_COLUMNS])
-def test_items_come_back_in_either_format(batch_format: int) -> None:
+def test_items_survive_a_round_trip_in_either_format(batch_format: int) -> None:
     assert items_from_pb(items_to_pb(ITEMS, batch_format)) == ITEMS
 
 
@@ -151,7 +151,7 @@ def test_a_gap_reason_of_a_later_version_is_kept() -> None:
     assert gap_from_pb(gap_to_pb(gap)) == gap
 
 
-def test_filters_come_back() -> None:
+def test_filters_survive_a_round_trip() -> None:
     record_filter = RecordFilter((b"a", b""), ("t",), ("n",), (1, 3))
     assert filter_from_pb(filter_to_pb(record_filter)) == record_filter
     assert filter_from_pb(log_pb2.RecordFilter()) is ALL_RECORDS
@@ -163,7 +163,9 @@ def test_a_filter_of_an_unknown_op_is_refused() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_too_many_meta_entries_are_refused_before_they_are_made(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_meta_entries_are_refused_before_any_object_is_made(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def touched(*_: object) -> None:
         raise AssertionError("an entry was made of a batch that is refused")
 
@@ -196,7 +198,7 @@ def test_ops_of_rows_are_members(op: Op) -> None:
     assert unpacked.op is op
 
 
-def test_an_op_that_is_none_of_ours_stays_a_number() -> None:
+def test_an_unknown_op_stays_a_number() -> None:
     assert record_from_pb(types_pb2.Record()).op == 0
     assert record_from_pb(types_pb2.Record.FromString(b"\x20" + _varint(300))).op == 300
 

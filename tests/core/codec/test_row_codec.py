@@ -1,4 +1,4 @@
-"""Rows as bytes, all records at once: in every case what protobuf's objects give, or left to them."""
+"""Row codec: bulk decoding and encoding equal protobuf's objects, or leave the bytes to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_objects(rows: list[Record]) -> bytes:
 
 
 def expected(data: bytes) -> Batch | None:
-    """What protobuf's objects give of the bytes; None = an error."""
+    """Return the batch that protobuf's objects make of the bytes; None = an error."""
     try:
         return packed_by_objects(types_pb2.RecordBatch.FromString(data).records, DEFAULT_OP)
     except (DecodeError, EddylineError):
@@ -44,7 +44,7 @@ def expected(data: bytes) -> Batch | None:
 
 
 def check(data: bytes) -> bool:
-    """Whether the bytes were taken; they give the objects' batch then."""
+    """Return True if the bytes were decoded in bulk, and check that the batch equals the objects'."""
     taken = decode_rows(data, default_op=DEFAULT_OP)
     if taken is None:
         return False
@@ -56,7 +56,7 @@ def check(data: bytes) -> bool:
 
 
 def varint(number: int, *, padding: int = 0) -> bytes:
-    """The number, with bytes of no value behind it."""
+    """Encode the number, with redundant continuation bytes after it."""
     parts = []
     while number > 0x7F or padding:
         if number <= 0x7F:
@@ -68,7 +68,7 @@ def varint(number: int, *, padding: int = 0) -> bytes:
 
 @st.composite
 def wire_field(draw: st.DrawFn, numbers: st.SearchStrategy[int]) -> bytes:
-    """One field of any number, type and value, mostly well-formed; lengths and tags are not always the shortest."""
+    """Generate a field of any number, type and value, mostly well-formed; lengths and tags are not always the shortest."""
     wire_type = draw(st.sampled_from([0, 2, 2] * 5 + [1, 5, 3, 6]))
     tag = varint(draw(numbers) << 3 | wire_type, padding=draw(st.sampled_from([0] * 20 + [1])))
     if wire_type == 0:
@@ -92,7 +92,7 @@ def framed(records: list[bytes]) -> bytes:
 
 
 @given(appends() | placed())
-def test_rows_become_the_batch_that_the_objects_give(rows: list[Record]) -> None:
+def test_rows_become_the_same_batch_as_through_objects(rows: list[Record]) -> None:
     assert check(by_objects(rows))
 
 
@@ -108,12 +108,12 @@ def test_rows_become_the_batch_that_the_objects_give(rows: list[Record]) -> None
 @example(framed([b"\x3a\x01\x80\x3a\x00"]))
 @example(framed([b"\x4a\x05\x0a\x01\x80\x0a\x00"]))
 @example(framed([b"\x4a\x02\x0a\x00", b"\x4a\x00\x4a\x02\x12\x00"]))
-def test_what_is_taken_of_any_wire_fields_is_what_the_objects_give(data: bytes) -> None:
+def test_any_decoded_wire_fields_equal_the_objects(data: bytes) -> None:
     check(data)
 
 
 @given(appends() | placed(), st.randoms(use_true_random=False))
-def test_what_is_taken_of_mutated_bytes_is_what_the_objects_give(rows: list[Record], rnd: random.Random) -> None:
+def test_any_decoded_mutated_bytes_equal_the_objects(rows: list[Record], rnd: random.Random) -> None:
     data = bytearray(by_objects(rows))
     for _ in range(rnd.randrange(1, 4)):
         at = rnd.randrange(len(data) + 1)
@@ -127,7 +127,7 @@ def test_what_is_taken_of_mutated_bytes_is_what_the_objects_give(rows: list[Reco
     check(bytes(data))
 
 
-def test_fields_out_of_order_repeated_and_unknown_are_taken() -> None:
+def test_fields_out_of_order_repeated_and_unknown_are_decoded() -> None:
     unknown = b"\x58\x07" + b"\x61" + bytes(8) + b"\x65" + bytes(4) + b"\x6a\x02zz"
     late = b"\x52\x01v" + b"\x32\x01a" + b"\x08\x05" + b"\x32\x02bb" + b"\x4a\x03\x0a\x01n" + unknown + b"\x08\x07"
     wrong_type = b"\x28\x01" + b"\x0a\x01x" + b"\x32\x01c"
@@ -153,14 +153,14 @@ def test_shapes_that_are_left_to_the_objects(record: bytes) -> None:
     assert not check(framed([b"\x32\x01a", record, b""]))
 
 
-def test_a_record_of_very_many_fields_is_left_before_it_takes_long() -> None:
+def test_a_record_with_too_many_fields_is_left_to_the_objects_early() -> None:
     assert not check(framed([b"\x08\x01" * 100_000]))
 
 
 @pytest.mark.parametrize("records", [[b""], [b"", b"\x32\x00"]], ids=["of one shape", "of two"])
 def test_more_records_than_any_batch_has_are_refused_before_objects_are_made(records: list[bytes]) -> None:
     data = framed(records * (EXAMINED_RECORDS_MAX + 1))
-    # The second ends with what is no record: that nobody tells of it shows that protobuf has not seen the bytes.
+    # The second ends with bytes that are no record: since no error mentions them, protobuf has not seen them.
     for message in (data, data + b"\xff"):
         with pytest.raises(BatchTooLarge, match="more than"):
             batch_from_row_bytes(message)
@@ -185,7 +185,7 @@ def test_spans_of_every_kind_are_copied(size: int, spread: int) -> None:
     assert encode_rows(Batch.from_rows(rows)) == by_objects(rows)
 
 
-def test_records_that_only_begin_alike_are_not_taken_for_alike() -> None:
+def test_records_that_only_begin_alike_are_not_read_as_one_shape() -> None:
     assert check(framed([b"\x32\x02ab", b"\x32\x02\x0a\x04", b"", b"\x2a\x00", b"\x32\x02ab"]))
 
 
@@ -197,7 +197,7 @@ def test_records_that_only_begin_alike_are_not_taken_for_alike() -> None:
     st.integers(1, 5),
     st.randoms(use_true_random=False),
 )
-def test_records_of_one_shape_and_those_that_nearly_are_give_what_the_objects_give(
+def test_records_of_one_shape_or_nearly_one_equal_the_objects(
     tags: list[bytes], size: int, count: int, rnd: random.Random
 ) -> None:
     records = []
@@ -219,19 +219,19 @@ def test_records_of_one_shape_and_those_that_nearly_are_give_what_the_objects_gi
 
 
 @given(appends() | placed())
-def test_a_batch_becomes_the_bytes_that_the_objects_give(rows: list[Record]) -> None:
+def test_a_batch_becomes_the_same_bytes_as_through_objects(rows: list[Record]) -> None:
     assert encode_rows(Batch.from_rows(rows)) == by_objects(rows)
 
 
 @given(placed())
-def test_a_part_of_a_batch_becomes_the_bytes_of_its_rows(rows: list[Record]) -> None:
+def test_a_slice_of_a_batch_becomes_the_bytes_of_its_rows(rows: list[Record]) -> None:
     assert encode_rows(Batch.from_rows(rows).slice(1, 4)) == by_objects(rows[1:4])
 
 
-# --- the way there ----------------------------------------------------------------------------------------------------
+# --- round trip -------------------------------------------------------------------------------------------------------
 
 
-def test_many_rows_pass_both_ways_as_few_do() -> None:
+def test_many_rows_survive_a_round_trip_like_few() -> None:
     rows = [Record(key=b"k%d" % i, data=b"d" * (i % 30), tag="t") for i in range(2 * ROWS_AT_ONCE_MIN)]
     batch = Batch.from_rows(rows)
     message = batch_to_rows(batch)
@@ -243,13 +243,13 @@ def test_many_rows_pass_both_ways_as_few_do() -> None:
     ]
 
 
-def test_too_many_entries_of_meta_are_refused_by_name_in_many_rows_too() -> None:
+def test_too_many_meta_entries_are_refused_in_many_rows_too() -> None:
     rows = types_pb2.RecordBatch(records=[types_pb2.Record()] * ROWS_AT_ONCE_MIN)
     rows.records[3].meta.extend([types_pb2.MetaEntry()] * (META_ENTRIES_MAX + 1))
     with pytest.raises(RecordTooLarge, match="record 3"):
         batch_from_rows(rows)
 
 
-def test_unknown_fields_of_a_batch_do_no_harm() -> None:
+def test_unknown_fields_of_a_batch_are_ignored() -> None:
     rows = types_pb2.RecordBatch.FromString(framed([b"\x32\x01a"] * ROWS_AT_ONCE_MIN) + b"\x12\x00")
     assert batch_from_rows(rows).count == ROWS_AT_ONCE_MIN

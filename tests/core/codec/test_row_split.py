@@ -1,4 +1,4 @@
-"""Requests whose rows are cut out: message and rows together are what protobuf parses of the whole."""
+"""Requests whose rows are cut out: message and rows together equal protobuf's parse of the whole."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ requests = st.sampled_from(
 
 
 def check_records(data: bytes) -> bool:
-    """Whether the rows were cut out; the parts are the whole in any case."""
+    """Return True if the rows were cut out, and check that the parts equal the whole."""
     try:
         whole = log_pb2.AppendRecordsRequest.FromString(data)
     except DecodeError:
@@ -72,7 +72,7 @@ def check_stream(data: bytes) -> bool:
 
 
 def mutated(data: bytes, rnd: random.Random) -> bytes:
-    """Changed near its ends, where the fields' tags and lengths are."""
+    """Mutate bytes near both ends, which hold the fields' tags and lengths."""
     changed = bytearray(data)
     for _ in range(rnd.randrange(3)):
         at = rnd.choice([rnd.randrange(12), -1 - rnd.randrange(12)])
@@ -81,7 +81,7 @@ def mutated(data: bytes, rnd: random.Random) -> bytes:
 
 
 @given(st.lists(requests, min_size=1, max_size=3), st.randoms(use_true_random=False))
-def test_a_request_in_parts_is_the_whole(parts: list[log_pb2.AppendRecordsRequest], rnd: random.Random) -> None:
+def test_a_split_request_equals_the_whole(parts: list[log_pb2.AppendRecordsRequest], rnd: random.Random) -> None:
     data = b"".join(part.SerializeToString() for part in parts)
     check_records(data)
     if len(data) > SPLIT_BYTES_MIN:
@@ -90,7 +90,7 @@ def test_a_request_in_parts_is_the_whole(parts: list[log_pb2.AppendRecordsReques
 
 @given(st.lists(appends, min_size=1, max_size=3), st.randoms(use_true_random=False))
 @example([log_pb2.AppendBatch(rows=LONG, idempotency_key="k")], random.Random(1))
-def test_a_step_in_parts_is_the_whole(parts: list[log_pb2.AppendBatch], rnd: random.Random) -> None:
+def test_a_split_step_equals_the_whole(parts: list[log_pb2.AppendBatch], rnd: random.Random) -> None:
     append = b"".join(part.SerializeToString() for part in parts)
     step = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch.FromString(append)).SerializeToString()
     check_stream(step)
@@ -99,14 +99,14 @@ def test_a_step_in_parts_is_the_whole(parts: list[log_pb2.AppendBatch], rnd: ran
         check_stream(step + log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="t")).SerializeToString())
 
 
-def test_rows_are_cut_out_and_merged_where_they_come_twice() -> None:
+def test_rows_are_cut_out_and_merged_if_they_occur_twice() -> None:
     request = log_pb2.AppendRecordsRequest(topic="t", rows=LONG, epoch=4).SerializeToString()
     assert check_records(request)
     assert check_records(request + request)
     assert check_stream(log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(rows=LONG)).SerializeToString())
 
 
-def test_what_gains_nothing_or_has_both_forms_is_parsed_whole() -> None:
+def test_short_messages_and_those_with_both_forms_are_parsed_whole() -> None:
     short = log_pb2.AppendRecordsRequest(topic="t", rows=ROWS[1]).SerializeToString()
     both = log_pb2.AppendRecordsRequest(rows=LONG).SerializeToString()
     columns = log_pb2.AppendRecordsRequest(columns=COLUMNS).SerializeToString()

@@ -1,4 +1,4 @@
-"""A source as its users see it: places of positions of every format, lag, states of newer versions."""
+"""A source as clients see it: progress from positions of every format, lag, states of newer versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT_7 = Position(5, 7).encode()
 INFO = SourceInfo(SourceDefinition("s", "t", "b"), AT_7, 3, "h", 400, SourceReport("LIVE", "", 9, 2), 10, 8, epoch=4)
 
 
-def test_places_are_those_of_ingests_positions() -> None:
+def test_progress_is_decoded_from_positions_of_every_format() -> None:
     assert progress_of(b"") is None
     timed = Position(5, 7, resync_serial=3, time_ns=9)
     plain, requested = Position(5, 7), Position(5, 7, resync_serial=3)
@@ -25,7 +25,7 @@ def test_places_are_those_of_ingests_positions() -> None:
         assert progress_of(unreadable) is None
 
 
-def test_lag_is_of_the_position_and_of_the_other_stream_where_that_is_not_its_own() -> None:
+def test_lag_counts_from_the_position_or_over_the_whole_of_another_stream() -> None:
     source = source_to_pb(INFO)
     assert (source.position_revision, source.last_revision, source.lag, source.epoch) == (7, 9, 2, 4)
     behind = source_to_pb(replace(INFO, report=SourceReport("LIVE", "", 3, 0)))
@@ -42,10 +42,10 @@ def test_a_resync_is_pending_until_the_position_has_its_serial() -> None:
     assert not source_to_pb(replace(INFO, control=requested, position=b"")).resync_pending
 
 
-def test_details_are_there_where_they_were_reported() -> None:
+def test_details_are_present_if_the_holder_reported_them() -> None:
     assert not source_to_pb(INFO).HasField("detail")
-    told = replace(INFO, report=replace(INFO.report, detail=SourceDetail(warnings=("careful",))), gap_count=2, gap_ms=3)
-    source = source_to_pb(told)
+    info = replace(INFO, report=replace(INFO.report, detail=SourceDetail(warnings=("careful",))), gap_count=2, gap_ms=3)
+    source = source_to_pb(info)
     assert (list(source.detail.warnings), source.gap_count, source.gap_ms) == (["careful"], 2, 3)
 
 

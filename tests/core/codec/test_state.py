@@ -1,4 +1,4 @@
-"""States through protobuf and back."""
+"""Round trips of states through protobuf."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, T
 from eddyline.v1 import topic_pb2
 
 
-def test_topics_come_back() -> None:
+def test_topics_survive_a_round_trip() -> None:
     info = TopicInfo("t", 7, Kind.KV, TopicConfig(Durability.FSYNC, 9), 5, 2, "s", 11, 1, 4, 99, 3, delete_mark=8)
     back = topic_info_from_pb(topic_info_to_pb(info))
     assert (back, back.delete_mark) == (info, 8)
@@ -34,7 +34,7 @@ def test_an_unset_configuration_is_the_default() -> None:
     assert topic_config_from_pb(topic_pb2.TopicConfig()) == TopicConfig()
 
 
-def test_settings_come_back_as_they_are_set() -> None:
+def test_settings_survive_a_round_trip() -> None:
     config = TopicConfig(Durability.FSYNC, 9, 8, 7, 64, Discard.REJECT, -3, False)
     assert topic_config_from_pb(topic_config_to_pb(config)) == config
 
@@ -47,7 +47,7 @@ def test_settings_come_back_as_they_are_set() -> None:
         ConfigChange(Durability.FSYNC, 9, 8, 7, 64, Discard.REJECT, -3, True),
     ],
 )
-def test_a_change_tells_zero_from_left_out(change: ConfigChange) -> None:
+def test_a_change_distinguishes_zero_from_unset(change: ConfigChange) -> None:
     assert config_change_from_pb(config_change_to_pb(change)) == change
 
 
@@ -60,30 +60,30 @@ def test_a_change_tells_zero_from_left_out(change: ConfigChange) -> None:
         (topic_pb2.TopicConfig(delete_marker_keep_ms=86_400_000), "config.delete_marker_keep_ms"),
     ],
 )
-def test_what_is_not_built_is_not_yet(config: topic_pb2.TopicConfig, field: str) -> None:
+def test_unsupported_settings_are_refused_as_not_yet(config: topic_pb2.TopicConfig, field: str) -> None:
     with pytest.raises(NotYet) as raised:
         topic_config_from_pb(config)
     assert raised.value.metadata["field"] == field
 
 
-def test_no_compaction_is_what_there_is() -> None:
+def test_compact_false_is_accepted() -> None:
     assert topic_config_from_pb(topic_pb2.TopicConfig(compact=False)) == TopicConfig()
 
 
 @pytest.mark.parametrize(("kind", "error"), [(0, InvalidArgument), (3, NotYet)])
-def test_a_kind_must_be_one_of_ours(kind: int, error: type[EddylineError]) -> None:
+def test_an_unknown_kind_is_refused(kind: int, error: type[EddylineError]) -> None:
     with pytest.raises(error):
         kind_from_pb(kind)
 
 
-def test_sources_come_back() -> None:
+def test_sources_survive_a_round_trip() -> None:
     detail = SourceDetail(1, "RESYNCING: asked for", 2, ("a", "b"), "differs", 3, 4, 5, 6)
     for report in (SourceReport("LIVE", "why", 9, 1), SourceReport("LIVE", "why", 9, 1, detail)):
         info = SourceInfo(SourceDefinition("s", "t", "b"), b"\0p", 3, "h", 400, report, -1, 8, ORDERS, 7, 6, 5, 4)
         assert source_info_from_pb(source_info_to_pb(info)) == info
 
 
-def test_fold_states_come_back() -> None:
+def test_fold_states_survive_a_round_trip() -> None:
     state = FoldState(5, 7, "LIVE", 12)
     assert fold_state_from_pb(fold_state_to_pb(state)) == state
 
@@ -92,7 +92,7 @@ ORDERS = ControlState(paused=True, resync_serial=2)
 UNKNOWN_SETTING = b"\x78\x05"
 
 
-def test_a_setting_of_a_newer_contract_is_not_yet_in_a_request_and_passed_over_in_an_answer() -> None:
+def test_a_newer_setting_is_refused_in_a_request_and_ignored_in_an_answer() -> None:
     config = topic_pb2.TopicConfig.FromString(UNKNOWN_SETTING)
     with pytest.raises(NotYet) as raised:
         topic_config_from_pb(config)

@@ -1,4 +1,4 @@
-"""A role that owns no shard, before a store that does what it is told: what is passed on, what comes back, how it ends."""
+"""Forwarding by a role without shards to a scripted store: forwarded data, answers, and the end of a call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WAIT_S = 90
 
 
 class Owner:
-    """A store that answers by what a test puts here, and remembers how its calls ended."""
+    """A store that answers by the test's script, and records how its calls ended."""
 
     def __init__(self) -> None:
         self.metadata: dict[str, str | bytes] = {}
@@ -130,7 +130,7 @@ class Calls:
 
 
 def owner_server(owner: Owner, access: RoleAccess | None) -> RoleServer:
-    """Without access of its own: what it is shown is looked at by the test."""
+    """Return a server without access control by default: the test inspects the credentials that the owner received."""
     server = make_server("127.0.0.1:0", cluster_id="c", access=access)
     calls = {
         "ReadRecords": RawMethod(owner.unary, as_it_is),
@@ -146,7 +146,7 @@ def owner_server(owner: Owner, access: RoleAccess | None) -> RoleServer:
 async def forwarding(
     owner: Owner, *, access: RoleAccess | None = None, behind_access: RoleAccess | None = None
 ) -> AsyncIterator[tuple[Calls, RoleServer]]:
-    """Calls to a role that passes all on to one store, and that store's server."""
+    """Calls to a role that forwards them to one store, and that store's server."""
     behind = owner_server(owner, behind_access)
     address = await behind.start()
     caller = access.caller if access is not None else CallerAccess()
@@ -163,9 +163,9 @@ async def forwarding(
 
 
 async def failed(call: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as told:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
         await call
-    return told.value
+    return raised.value
 
 
 async def test_bytes_deadline_and_the_caller_s_cluster_go_with_a_call() -> None:
@@ -183,7 +183,7 @@ async def test_bytes_deadline_and_the_caller_s_cluster_go_with_a_call() -> None:
         assert owner.remaining_s is None
 
 
-async def test_what_the_owner_says_comes_back_unchanged() -> None:
+async def test_the_owner_s_answer_is_returned_unchanged() -> None:
     owner = Owner()
     info = error_details_pb2.ErrorInfo(reason="OF_A_LATER_VERSION", domain="eddyline", metadata={"a": "1", "b": "ü"})
     details = status_pb2.Status(code=9, message="why")
@@ -212,7 +212,7 @@ async def test_what_the_owner_says_comes_back_unchanged() -> None:
         assert ("more", "said") in tuple(await call.trailing_metadata())
 
 
-async def test_a_caller_that_goes_or_whose_time_is_over_ends_the_owner_s_call() -> None:
+async def test_a_caller_that_leaves_or_times_out_ends_the_owner_s_call() -> None:
     async def wait(_message: bytes, _context: Any) -> bytes:
         await asyncio.Event().wait()
         return b""
@@ -233,7 +233,7 @@ async def test_a_caller_that_goes_or_whose_time_is_over_ends_the_owner_s_call() 
         await owner.ended.wait()
 
 
-async def test_a_stream_that_nobody_reads_stops_the_owner() -> None:
+async def test_an_unread_stream_blocks_the_owner() -> None:
     owner = Owner()
     async with forwarding(owner) as (calls, _), asyncio.timeout(WAIT_S):
         call = calls.stream(STREAM)(ASKED)
@@ -268,7 +268,7 @@ async def test_a_duplex_stream_goes_both_ways_and_ends_from_either_side() -> Non
 
 
 def counted(calls: Calls) -> dict[str, int]:
-    """What was forwarded, by how it ended, without zeros."""
+    """Return the counts of forwarded calls by outcome, without zeros."""
     return {outcome: int(value) for value, (_, outcome) in calls.shards.forwarded.points() if value}
 
 
@@ -304,7 +304,7 @@ async def test_each_forwarded_call_is_counted_once_by_how_it_ended() -> None:
         owner.ended.clear()
         stream.cancel()
         await owner.ended.wait()
-        while counted(calls).get("left") != 2:  # noqa: ASYNC110 - a handler that ends tells nobody
+        while counted(calls).get("left") != 2:  # noqa: ASYNC110 - a handler that ends sends no notification
             await asyncio.sleep(0)
         await behind.stop(0)
         await failed(calls.unary(READ)(ASKED))
@@ -313,7 +313,7 @@ async def test_each_forwarded_call_is_counted_once_by_how_it_ended() -> None:
 
 
 class Caller:
-    """A call that is passed on, as far as it is looked at. (A gRPC client that floods loses answers by itself.)"""
+    """The context of a forwarded call, as far as the forwarder uses it. (A flooding gRPC client loses answers itself.)"""
 
     def __init__(self) -> None:
         self.answers: list[bytes] = []
@@ -346,9 +346,9 @@ async def test_answers_before_the_owner_s_failure_arrive_however_much_is_still_s
         async with shards, asyncio.timeout(WAIT_S):
             for _ in range(20):
                 caller = Caller()
-                with pytest.raises(EddylineError, match="enough") as told:
+                with pytest.raises(EddylineError, match="enough") as raised:
                     await shards.duplex(0, APPENDS, flood(), caller)
-                assert told.value.code is Code.ABORTED
+                assert raised.value.code is Code.ABORTED
                 assert caller.answers == [START, *[APPEND] * 50]
     finally:
         await behind.stop(0)
@@ -367,12 +367,12 @@ async def test_an_owner_that_stops_in_mid_call_is_unreachable() -> None:
         await owner.began.wait()
         await behind.stop(0)
         for error in (await failed(call), await failed(calls.unary(READ)(ASKED))):
-            found = unwrap(error)
-            assert isinstance(found, StoreUnreachable)
-            assert found.metadata == {"shardIndex": "0"}
+            failure = unwrap(error)
+            assert isinstance(failure, StoreUnreachable)
+            assert failure.metadata == {"shardIndex": "0"}
 
 
-async def test_streams_end_where_the_role_stops_and_single_calls_come_to_their_end() -> None:
+async def test_streams_end_when_the_role_stops_and_unary_calls_complete() -> None:
     owner, go = Owner(), asyncio.Event()
 
     async def wait(message: bytes, _context: Any) -> bytes:
@@ -386,10 +386,10 @@ async def test_streams_end_where_the_role_stops_and_single_calls_come_to_their_e
         assert (await duplex.read(), len(as_bytes(await stream.read()))) == (START, 64 << 10)
         await owner.began.wait()
         calls.shards.end_streams()
-        with pytest.raises(grpc.aio.AioRpcError) as told:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
             while await stream.read() is not grpc.aio.EOF:
                 pass
-        for error in (told.value, await failed(duplex.read()), await failed(calls.stream(STREAM)(ASKED).read())):
+        for error in (raised.value, await failed(duplex.read()), await failed(calls.stream(STREAM)(ASKED).read())):
             assert isinstance(unwrap(error), NotReady)
         go.set()
         assert await single == ASKED
@@ -404,13 +404,13 @@ async def test_a_store_that_does_not_know_the_role_s_key_is_unreachable_to_the_c
         assert "own key" in error.message
 
 
-async def test_what_was_forwarded_to_a_role_that_owns_nothing_is_refused() -> None:
+async def test_a_forwarded_call_to_a_role_without_shards_is_refused() -> None:
     async with forwarding(Owner()) as (calls, _):
         error = await failed(calls.unary(READ)(ASKED, metadata=(("eddyline-forwarded", "c"),)))
         assert isinstance(unwrap(error), WrongShard)
 
 
-async def test_calls_that_the_role_does_not_take_say_where_to_go() -> None:
+async def test_refused_calls_name_the_role_that_serves_them() -> None:
     owner = Owner()
     async with forwarding(owner) as (calls, _):
         for path in methods(LOG_SERVICE, TOPIC_SERVICE):
@@ -421,7 +421,7 @@ async def test_calls_that_the_role_does_not_take_say_where_to_go() -> None:
     assert not owner.received
 
 
-async def test_a_list_is_asked_of_every_shard() -> None:
+async def test_a_list_is_requested_from_every_shard() -> None:
     owner = Owner()
 
     async def one(_message: bytes, _context: Any) -> bytes:
@@ -446,8 +446,8 @@ async def test_the_role_s_key_and_the_caller_go_with_a_call_and_scopes_hold_befo
         assert owner.metadata["x-eddyline-principal"] == '{"name":"reader","scopes":["read"],"prefixes":["t"]}'
         owner.received.clear()
         other = log_pb2.ReadRecordsRequest(topic="other").SerializeToString()
-        for request, shown in ((other, reader), (ASKED, writer), (ASKED, CallerAccess(CallerKey("unknown" * 4)))):
-            error = await failed(calls.unary(READ)(request, metadata=shown.key.metadata()))
+        for request, caller in ((other, reader), (ASKED, writer), (ASKED, CallerAccess(CallerKey("unknown" * 4)))):
+            error = await failed(calls.unary(READ)(request, metadata=caller.key.metadata()))
             assert error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
         call = calls.duplex(APPENDS)(iter([START]), metadata=reader.key.metadata())
         assert (await failed(call.read())).code() is grpc.StatusCode.PERMISSION_DENIED

@@ -1,4 +1,4 @@
-"""The table of shards: every call of the contract is in it, and what it says of a request is what the request names."""
+"""The table of routes has every call of the contract, and agrees with the names in its requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parsed(path: str, request: Message) -> object:
 
 
 def naming(path: str) -> Message:
-    """A request of a call that names the topic `t` and the source `s` wherever it can."""
+    """Return a request that names the topic `t` and the source `s` in every field that may."""
     request = METHODS[path].request()
     match request:
         case topic_pb2.CreateTopicRequest():
@@ -54,7 +54,7 @@ def naming(path: str) -> Message:
     return request
 
 
-def test_every_call_of_the_contract_has_a_place_and_every_place_is_of_a_call() -> None:
+def test_every_call_of_the_contract_has_a_route_and_every_route_a_call() -> None:
     assert set(ROUTES) == set(METHODS)
     assert set(ROUTES) <= set(RULES)
 
@@ -66,14 +66,14 @@ def test_lists_of_calls_that_roles_take_are_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(METHODS))
-def test_a_place_by_topic_or_source_is_named_by_every_request(path: str) -> None:
+def test_every_request_of_a_topic_or_source_route_names_it(path: str) -> None:
     place, request = ROUTES[path], parsed(path, naming(path))
     assert topic_of(path, request) == ("t" if place in (Route.TOPIC, Route.NEW_SOURCE, Route.EACH) else None)
     assert source_of(path, request) == ("s" if place in (Route.SOURCE, Route.NEW_SOURCE) else None)
 
 
 @pytest.mark.parametrize("path", sorted(METHODS))
-def test_calls_whose_request_names_a_topic_or_source_of_a_store_are_not_answered_by_whoever_is_asked(path: str) -> None:
+def test_calls_that_name_a_topic_or_source_of_a_store_are_routed(path: str) -> None:
     service = path.split("/")[1].removeprefix("eddyline.v1.")
     if service not in ("TopicService", "LogService", "FoldService", "SegmentService", "ApplyService"):
         return

@@ -1,4 +1,4 @@
-"""What a delete may mean."""
+"""Checks of a delete's request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_TAG = Match(MatchField.TAG, MatchKind.EQ, b"t")
         (0, Match(MatchField.TAG, MatchKind.PREFIX, b"t" * 256), Kind.LOG),
     ],
 )
-def test_a_bound_a_match_or_both_will_do(before_seq: int, match: Match | None, kind: Kind | None) -> None:
+def test_a_bound_a_match_or_both_are_accepted(before_seq: int, match: Match | None, kind: Kind | None) -> None:
     check_delete(before_seq, match, kind)
 
 
@@ -37,7 +37,9 @@ def test_a_bound_a_match_or_both_will_do(before_seq: int, match: Match | None, k
         (Match(MatchField.TAG, MatchKind.PREFIX, "é".encode()[:1]), Kind.LOG, "match.value"),
     ],
 )
-def test_what_means_nothing_or_too_much_is_refused(match: Match | None, kind: Kind, field: str) -> None:
+def test_a_delete_without_a_condition_or_with_an_invalid_one_is_refused(
+    match: Match | None, kind: Kind, field: str
+) -> None:
     with pytest.raises(InvalidArgument) as raised:
         check_delete(0, match, kind)
     assert raised.value.metadata["field"] == field

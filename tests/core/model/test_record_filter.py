@@ -1,4 +1,4 @@
-"""Filters agree with a judgement record by record."""
+"""Filters agree with a reference that checks record by record."""
 
 from __future__ import annotations
 
@@ -44,24 +44,26 @@ filters = st.builds(
 )
 
 
-def passes(found: Record, record_filter: RecordFilter) -> bool:
-    if found.op == Op.GAP:
+def passes(record: Record, record_filter: RecordFilter) -> bool:
+    if record.op == Op.GAP:
         return True
-    if record_filter.key_prefixes and not (found.key is not None and found.key.startswith(record_filter.key_prefixes)):
+    if record_filter.key_prefixes and not (
+        record.key is not None and record.key.startswith(record_filter.key_prefixes)
+    ):
         return False
-    if record_filter.tags and found.tag not in record_filter.tags:
+    if record_filter.tags and record.tag not in record_filter.tags:
         return False
-    if record_filter.exclude_nodes and found.node in record_filter.exclude_nodes:
+    if record_filter.exclude_nodes and record.node in record_filter.exclude_nodes:
         return False
-    return not record_filter.ops or found.op in record_filter.ops
+    return not record_filter.ops or record.op in record_filter.ops
 
 
 @given(rows, filters)
-def test_filter_selects_what_passes_every_condition(records: list[Record], record_filter: RecordFilter) -> None:
+def test_filter_selects_records_that_pass_every_condition(records: list[Record], record_filter: RecordFilter) -> None:
     indices = matching(Batch.from_rows(records), record_filter)
-    found = list(range(len(records))) if indices is None else indices.tolist()
-    assert found == [index for index, record in enumerate(records) if passes(record, record_filter)]
+    selected = list(range(len(records))) if indices is None else indices.tolist()
+    assert selected == [index for index, record in enumerate(records) if passes(record, record_filter)]
 
 
-def test_no_condition_selects_all_without_looking() -> None:
+def test_no_condition_selects_all_without_a_scan() -> None:
     assert matching(Batch.from_rows([Record(key=b"a")]), ALL_RECORDS) is None

@@ -1,4 +1,4 @@
-"""Placement of topics."""
+"""Assignment of topics to shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def test_one_shard_owns_everything() -> None:
 
 
 def test_placement_is_fixed_by_the_contract() -> None:
-    # These numbers are in clients of every language: if they change, topics are looked for where they are not.
+    # These numbers are in clients of every language: if they change, clients look for topics on the wrong shards.
     assert [shard_of(name, 1 << 16) for name in ("orders", "kv:users", "a")] == [29947, 27794, 19999]
 
 

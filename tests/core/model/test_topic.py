@@ -1,4 +1,4 @@
-"""Configurations: bounds, contradictions, and what an update makes of one."""
+"""Topic configurations: bounds, contradictions, and updates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(config: TopicConfig, kind: Kind = Kind.LOG, source: str = "") -> Inv
         TopicConfig(Durability.EPHEMERAL, ttl_ms=5),
     ],
 )
-def test_what_is_within_its_bounds_passes(config: TopicConfig) -> None:
+def test_a_config_within_its_bounds_is_accepted(config: TopicConfig) -> None:
     check_config(config, Kind.LOG)
 
 
@@ -57,7 +57,7 @@ def test_what_is_within_its_bounds_passes(config: TopicConfig) -> None:
         (TopicConfig(priority=-1_001), "priority"),
     ],
 )
-def test_what_is_out_of_its_bounds_is_refused_by_name(config: TopicConfig, field: str) -> None:
+def test_a_setting_out_of_its_bounds_is_refused_by_name(config: TopicConfig, field: str) -> None:
     error = refused(config)
     assert error.metadata["field"] == f"config.{field}"
     assert field in error.message
@@ -75,7 +75,7 @@ def test_a_refusal_of_contradictions_names_both_fields() -> None:
     assert "source" in message
 
 
-def test_an_update_keeps_what_it_leaves_out() -> None:
+def test_an_update_keeps_the_settings_it_leaves_out() -> None:
     assert merged(FULL, ConfigChange(), Kind.LOG) == FULL
     after = merged(FULL, ConfigChange(ttl_ms=0, cap_bytes=0, dedupe_node=True), Kind.LOG)
     assert after == TopicConfig(Durability.FSYNC, 5, 0, 10, 0, Discard.REJECT, 7, True)
@@ -93,6 +93,6 @@ def test_an_update_keeps_what_it_leaves_out() -> None:
         (TopicConfig(Durability.EPHEMERAL), ConfigChange(Durability.DISK)),
     ],
 )
-def test_an_update_to_what_could_not_be_made_is_refused(config: TopicConfig, change: ConfigChange) -> None:
+def test_an_update_to_an_invalid_config_is_refused(config: TopicConfig, change: ConfigChange) -> None:
     with pytest.raises(InvalidConfig):
         merged(config, change, Kind.LOG)

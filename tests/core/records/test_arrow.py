@@ -1,4 +1,4 @@
-"""Arrow batches equal the rows, over the same bytes, and open elsewhere."""
+"""Arrow batches equal the rows, share their bytes, and can be read by other libraries."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_polars_opens_it() -> None:
 
 
 @given(placed())
-def test_arrow_gives_the_batch_back(rows: list[Record]) -> None:
+def test_a_batch_survives_the_round_trip_through_arrow(rows: list[Record]) -> None:
     batch = Batch.from_rows(rows)
     assert from_arrow(to_arrow(batch)) == batch
     assert buffers_of(from_arrow(to_arrow(batch))) == buffers_of(batch)
 
 
 @given(placed(), st.sampled_from([None, "lz4", "zstd"]))
-def test_batch_survives_the_way_through_ipc(rows: list[Record], compression: str | None) -> None:
+def test_a_batch_survives_the_round_trip_through_ipc(rows: list[Record], compression: str | None) -> None:
     batch, sink = Batch.from_rows(rows), pa.BufferOutputStream()
     with ipc.new_stream(sink, arrow_schema(), options=ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(to_arrow(batch))

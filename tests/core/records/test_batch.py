@@ -14,7 +14,7 @@ from tests.support.models.batches import appends, buffers_of, placed
 
 
 @given(appends() | placed())
-def test_rows_come_back_as_they_were(rows: list[Record]) -> None:
+def test_rows_survive_a_round_trip(rows: list[Record]) -> None:
     batch = Batch.from_rows(rows)
     assert batch.count == len(rows)
     assert batch.to_rows() == rows
@@ -25,14 +25,14 @@ def test_absent_and_empty_cells_differ() -> None:
     assert Batch.from_rows(rows).to_rows() == rows
 
 
-def test_a_lone_empty_cell_is_not_an_absent_one() -> None:
+def test_a_single_empty_cell_is_not_an_absent_one() -> None:
     empty, absent = Batch.from_rows([Record(data=b"")]), Batch.from_rows([Record()])
     assert empty.data is not None
     assert absent.data is None
     assert empty.to_rows()[0].data == b""
 
 
-def test_what_says_nothing_is_left_out() -> None:
+def test_redundant_columns_are_left_out() -> None:
     batch = Batch.from_rows([Record(op=Op.APPEND, meta=(), version=b"")] * 3)
     assert batch == Batch(3)
     assert batch.nbytes == 0
@@ -75,7 +75,7 @@ def test_select_is_the_list_of_picked_rows(rows: list[Record], data: st.DataObje
 
 
 @given(placed())
-def test_parts_of_parts_are_the_same_bytes_as_the_whole(rows: list[Record]) -> None:
+def test_slices_of_slices_have_the_same_bytes_as_one_slice(rows: list[Record]) -> None:
     batch = Batch.from_rows(rows)
     ones = [batch.slice(index, index + 1) for index in range(batch.count)]
     assert Batch.concat(ones) == batch
@@ -90,7 +90,7 @@ def test_slice_shares_the_values() -> None:
     assert np.frombuffer(part.values, dtype=np.uint8).ctypes.data == whole_at + 4
 
 
-def test_every_job_takes_memoryviews() -> None:
+def test_every_operation_accepts_memoryviews() -> None:
     rows = [Record(i + 1, 5, i, 1 + i % 4, b"k" * i, b"d", "é", None, (MetaEntry("a", b"b"),), b"v") for i in range(9)]
     batch = Batch.from_rows(rows)
     viewed = Batch(
@@ -115,7 +115,7 @@ def test_every_job_takes_memoryviews() -> None:
 
 
 @given(appends(), st.integers(1, 1 << 40))
-def test_a_placed_batch_has_consecutive_seqs_and_one_time(rows: list[Record], first_seq: int) -> None:
+def test_a_batch_with_seqs_has_consecutive_ones_and_one_time(rows: list[Record], first_seq: int) -> None:
     batch = Batch.from_rows(rows).with_seqs(first_seq, 77)
     assert [(row.seq, row.ts_ms) for row in batch.to_rows()] == [(first_seq + i, 77) for i in range(len(rows))]
     assert batch.last_seq == (first_seq + len(rows) - 1 if rows else 0)
@@ -124,8 +124,8 @@ def test_a_placed_batch_has_consecutive_seqs_and_one_time(rows: list[Record], fi
 @given(placed(), st.integers(0, 1 << 41))
 def test_index_after_is_the_first_greater_seq(rows: list[Record], seq: int) -> None:
     batch = Batch.from_rows(rows)
-    for asked in [seq, *(row.seq for row in rows), *(row.seq - 1 for row in rows)]:
-        assert batch.index_after(asked) == sum(row.seq <= asked for row in rows)
+    for after_seq in [seq, *(row.seq for row in rows), *(row.seq - 1 for row in rows)]:
+        assert batch.index_after(after_seq) == sum(row.seq <= after_seq for row in rows)
     assert [batch.seq_at(index) for index in range(len(rows))] == [row.seq for row in rows]
 
 
@@ -144,6 +144,6 @@ def test_seqs_that_wrap_are_not_consecutive() -> None:
         (Record(meta=(MetaEntry("\ud800", b""),)), MalformedColumns),
     ],
 )
-def test_what_cannot_be_packed_is_an_error_of_the_contract(record: Record, error: type[EddylineError]) -> None:
+def test_a_record_that_cannot_be_packed_is_an_error_of_the_contract(record: Record, error: type[EddylineError]) -> None:
     with pytest.raises(error):
         Batch.from_rows([record, Record()])

@@ -1,4 +1,4 @@
-"""Gap payloads, and batches split where gap records lie."""
+"""Gap payloads, and batches split at their gap records."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_unsynced_gap_is_the_lost_seqs() -> None:
 
 
 def test_source_gap_covers_the_seq_of_its_record() -> None:
-    told = Gap(0, 0, GapReason.SUPERSEDED, source_identity=b"id", source_first=3, source_last=9)
-    assert gap_of(7, encode_gap(told)) == told._replace(first_seq=7, last_seq=7, seq=7)
+    gap = Gap(0, 0, GapReason.SUPERSEDED, source_identity=b"id", source_first=3, source_last=9)
+    assert gap_of(7, encode_gap(gap)) == gap._replace(first_seq=7, last_seq=7, seq=7)
 
 
 def test_source_gap_of_an_unknown_end_has_none() -> None:
-    told = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"id", source_first=3)
-    assert gap_of(7, encode_gap(told)) == told._replace(first_seq=7, last_seq=7, seq=7)
+    gap = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"id", source_first=3)
+    assert gap_of(7, encode_gap(gap)) == gap._replace(first_seq=7, last_seq=7, seq=7)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_foreign_payload_is_a_gap_or_malformed(data: bytes) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=8))
-def test_gaps_stand_in_their_places(are_gaps: list[bool]) -> None:
+def test_gaps_are_split_off_at_their_positions(are_gaps: list[bool]) -> None:
     rows = [gap_record(i + 1, i, i) if is_gap else Record(i + 1, 0, 0, 2, b"k") for i, is_gap in enumerate(are_gaps)]
     flat: list[Record | Gap] = []
     for item in split_gaps(Batch.from_rows(rows)):
@@ -60,7 +60,7 @@ def test_gaps_stand_in_their_places(are_gaps: list[bool]) -> None:
     assert flat == [Gap(i, i, GapReason.UNSYNCED, i + 1) if gap else rows[i] for i, gap in enumerate(are_gaps)]
 
 
-def test_a_batch_without_gaps_is_passed_on_itself() -> None:
+def test_a_batch_without_gaps_is_returned_itself() -> None:
     batch = Batch.from_rows([Record(op=Op.PUT, key=b"a"), Record(op=Op.DELETE, key=b"b")])
     assert split_gaps(batch)[0] is batch
 

@@ -19,7 +19,7 @@ cells = st.none() | st.text("ab", max_size=4) | st.integers(10, 40).map(lambda l
     st.sampled_from(MatchKind),
     st.text("ab", max_size=3) | st.integers(10, 40).map(lambda length: "a" * length),
 )
-def test_matched_are_the_rows_whose_cell_is_covered(
+def test_matched_returns_the_rows_whose_cell_is_covered(
     rows: list[tuple[str | None, str | None]], start: int, field: MatchField, kind: MatchKind, value: str
 ) -> None:
     records = [Record(key=None if key is None else key.encode(), tag=tag) for key, tag in rows]

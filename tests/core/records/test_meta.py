@@ -16,7 +16,7 @@ from tests.support.models.batches import metas
 
 
 @given(metas)
-def test_entries_come_back_in_order_with_repeats(entries: tuple[MetaEntry, ...]) -> None:
+def test_entries_survive_a_round_trip_in_order_with_repeats(entries: tuple[MetaEntry, ...]) -> None:
     assert decode_meta(encode_meta(entries)) == entries
 
 
@@ -49,16 +49,16 @@ mutated = st.builds(spoiled, metas, st.integers(0, 60), st.binary(max_size=2))
 
 
 @given(st.lists(metas.map(encode_meta) | mutated | st.binary(max_size=12), min_size=1, max_size=8))
-def test_checking_in_rounds_judges_as_decoding_does(cells: list[bytes]) -> None:
+def test_checking_in_rounds_agrees_with_decoding(cells: list[bytes]) -> None:
     column = pack_cells(cells, absence=False)
     if column is None:
         return
     try:
         meta_module._check_in_rounds(column.values, offset_array(column.offsets).astype("int64"))
-        found: type[EddylineError] | None = None
+        raised: type[EddylineError] | None = None
     except EddylineError as error:
-        found = type(error)
-    assert found == outcome(cells)
+        raised = type(error)
+    assert raised == outcome(cells)
 
 
 @pytest.mark.parametrize("value", [b"", b"x" * 100])

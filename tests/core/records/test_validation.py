@@ -1,4 +1,4 @@
-"""Foreign columns: a valid canonical batch, or an error of the contract, and nothing else."""
+"""Foreign columns become a valid canonical batch or an error of the contract, never another result."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_columns_and_rows_of_equal_content_are_equal_buffers(rows: list[Record])
 
 
 def verbose_column(cells: list[bytes | None]) -> Column:
-    """All that may be left out is there, and the bits beyond the count are set."""
+    """Return the batch with all redundant columns present, and with the bits beyond the count set."""
     bounds, bits = [0], 0
     for index, cell in enumerate(cells):
         bounds.append(bounds[-1] + len(cell or b""))
@@ -109,7 +109,7 @@ def test_columns_that_do_not_fit_are_malformed(field: str, column: Column) -> No
 
 
 @pytest.mark.parametrize("count", [1, 2, 100])
-def test_validity_is_refused_where_absence_is_unknown(count: int) -> None:
+def test_validity_is_refused_in_columns_without_absence(count: int) -> None:
     column = Column(bytes(4 * count + 4), b"", b"\xff" * ((count + 7) // 8))
     for field in ("meta", "version"):
         with pytest.raises(MalformedColumns):
@@ -133,12 +133,12 @@ def test_text_that_is_not_utf8_in_each_cell_is_malformed(field: str, values: byt
         validated(with_column(Batch(2), field, Column(offsets(0, 1, 2), values)))
 
 
-def test_text_beyond_ascii_is_taken() -> None:
+def test_text_beyond_ascii_is_accepted() -> None:
     rows = [Record(tag="é", node="日本"), Record(tag=None, node=""), Record(tag="x", node="😀")]
     assert validated(Batch.from_rows(rows)).to_rows() == rows
 
 
-def test_fixed_columns_have_the_length_that_the_count_asks_for() -> None:
+def test_fixed_columns_must_have_the_length_of_the_count() -> None:
     for batch in (Batch(2, ops=b"\x01"), Batch(2, source_ts_ns=bytes(15)), Batch(2, source_ts_ns=bytes(24))):
         with pytest.raises(MalformedColumns):
             validated(batch)
@@ -159,7 +159,7 @@ def test_unknown_ops_are_refused(op: int) -> None:
     "batch",
     [Batch(1, first_seq=1), Batch(1, seqs=bytes(8)), Batch(1, ts_ms=-1), Batch(1, ts_ms_each=bytes(8))],
 )
-def test_an_append_sets_no_place(batch: Batch) -> None:
+def test_an_append_with_seqs_or_times_is_refused(batch: Batch) -> None:
     with pytest.raises(MalformedColumns):
         validated(batch)
 
@@ -203,7 +203,7 @@ def test_a_source_may_bring_larger_records() -> None:
         validated(batch)
 
 
-def test_a_source_brings_only_gap_records_that_tell_a_gap() -> None:
+def test_a_gap_record_of_a_source_must_hold_a_gap() -> None:
     for reason in (GapReason.SOURCE_GAP, GapReason.SUPERSEDED):
         gap = Record(op=Op.GAP, data=encode_gap(Gap(0, 0, reason, source_first=1, source_last=(1 << 64) - 1)))
         batch = Batch.from_rows([gap, Record(op=Op.PUT, key=b"a")])
@@ -213,11 +213,11 @@ def test_a_source_brings_only_gap_records_that_tell_a_gap() -> None:
 
 
 @pytest.mark.parametrize("reason", [0, GapReason.RECREATED, GapReason.UNSYNCED, 99])
-def test_a_source_tells_no_gap_of_the_store_s(reason: int) -> None:
-    told = Record(op=Op.GAP, data=encode_gap(Gap(1, (1 << 64) - 1, reason)))
+def test_a_source_may_not_report_a_gap_of_the_store(reason: int) -> None:
+    gap_record = Record(op=Op.GAP, data=encode_gap(Gap(1, (1 << 64) - 1, reason)))
     for check in (validated, check_limits):
         with pytest.raises(MalformedColumns) as raised:
-            check(Batch.from_rows([Record(op=Op.PUT, key=b"a"), told]), source=True)
+            check(Batch.from_rows([Record(op=Op.PUT, key=b"a"), gap_record]), source=True)
         assert (raised.value.metadata["index"], raised.value.metadata["reason"]) == ("1", str(int(reason)))
 
 
@@ -231,7 +231,7 @@ def test_an_append_has_a_bound_of_records() -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> Batch:
-    """A valid batch with buffers cut, grown and overwritten."""
+    """Return a valid batch with buffers cut, extended and overwritten."""
     batch = Batch.from_rows(draw(appends()))
 
     def spoiled(buffer: bytes | memoryview | None) -> bytes | None:
@@ -242,10 +242,10 @@ def mutated(draw: st.DrawFn) -> Batch:
         return bytes(raw) if buffer is not None or draw(st.booleans()) else None
 
     def column(field: str) -> Column | None:
-        found: Column | None = getattr(batch, field)
+        column: Column | None = getattr(batch, field)
         if not draw(st.booleans()):
-            return found
-        offsets, values, validity = found or Column(b"", b"")
+            return column
+        offsets, values, validity = column or Column(b"", b"")
         return Column(spoiled(offsets) or b"", spoiled(values) or b"", spoiled(validity))
 
     columns = {field: column(field) for field in FIELDS}

@@ -1,4 +1,4 @@
-"""The store's link over a real server: what it asks, what it gives back, how it fails."""
+"""The store's link over a real server: its requests, results and failures."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ STATE = fold_pb2.FoldState(fold_seq=9, epoch=4, source_state="LIVE", staleness_m
 
 
 class Store:
-    """Answers calls as the test scripts them, and remembers what was asked."""
+    """Answers calls by the test's script, and records the requests."""
 
     def __init__(self, *scripted: tuple[str, type[Message], Message | Exception]) -> None:
         self.server = make_server("127.0.0.1:0")
-        self.asked: list[Message] = []
+        self.requests: list[Message] = []
         self.remaining_s: list[float] = []
         for method, request_type, answer in scripted:
             self._add(method, request_type, answer)
@@ -78,7 +78,7 @@ class Store:
 
     def _add(self, method: str, request_type: type[Message], answer: Message | Exception) -> None:
         async def answered(request: Message, context: grpc.aio.ServicerContext[object, object]) -> bytes:
-            self.asked.append(request)
+            self.requests.append(request)
             self.remaining_s.append(context.time_remaining())
             if isinstance(answer, Exception):
                 raise answer
@@ -105,7 +105,7 @@ async def test_apply_batch_sends_fence_positions_and_columns() -> None:
     async with linked(store) as link:
         result = await link.apply_batch("s", fence=6, previous=b"p", new=b"q", batch=batch)
     assert (result.first_seq, result.last_seq, result.epoch, result.deduplicated) == (3, 3, 4, True)
-    assert store.asked == [
+    assert store.requests == [
         apply_pb2.ApplyBatchRequest(source="s", fence=6, previous=b"p", new=b"q", batch=batch_to_columns(batch))
     ]
 
@@ -114,7 +114,7 @@ async def test_a_position_alone_sends_no_batch() -> None:
     store = Store(("ApplyService/ApplyBatch", apply_pb2.ApplyBatchRequest, apply_pb2.ApplyBatchResponse()))
     async with linked(store) as link:
         await link.apply_batch("s", fence=6, previous=b"p", new=b"q", batch=None)
-    assert store.asked == [apply_pb2.ApplyBatchRequest(source="s", fence=6, previous=b"p", new=b"q")]
+    assert store.requests == [apply_pb2.ApplyBatchRequest(source="s", fence=6, previous=b"p", new=b"q")]
 
 
 async def test_topics_are_made_and_read() -> None:
@@ -128,7 +128,7 @@ async def test_topics_are_made_and_read() -> None:
     assert (made.name, made.epoch, made.kind, made.head_seq, made.earliest_seq) == ("t", 4, Kind.KV, 9, 2)
     assert (made.config, made.source, made.create_ts_ms) == (TopicConfig(Durability.FSYNC, 7), "s", 11)
     wanted = topic_pb2.Topic(name="t", kind=topic_pb2.TOPIC_KIND_KV, config=TOPIC.config)
-    assert store.asked == [topic_pb2.CreateTopicRequest(topic=wanted), topic_pb2.GetTopicRequest(topic="t")]
+    assert store.requests == [topic_pb2.CreateTopicRequest(topic=wanted), topic_pb2.GetTopicRequest(topic="t")]
 
 
 async def test_sources_and_leases_are_translated() -> None:
@@ -165,7 +165,7 @@ async def test_sources_and_leases_are_translated() -> None:
         assert await link.renew_lease("s", fence=7, report=SourceReport("LIVE", "why", 21, 1)) == Renewal(80)
         await link.release_lease("s", fence=7)
         await link.delete_source("s")
-    assert store.asked[2:] == [
+    assert store.requests[2:] == [
         apply_pb2.AcquireLeaseRequest(source="s", holder="h", lease_ms=500),
         apply_pb2.RenewLeaseRequest(
             source="s", fence=7, state="LIVE", state_reason="why", source_last_revision=21, lag=1
@@ -209,7 +209,7 @@ async def test_a_read_gives_batches_and_gaps_in_their_places() -> None:
     assert isinstance(second, Batch)
     assert second.to_rows() == PLACED.to_rows()
     assert (result.next_after_seq, result.head_seq, result.earliest_seq, result.epoch) == (3, 5, 1, 4)
-    assert store.asked == [
+    assert store.requests == [
         log_pb2.ReadRecordsRequest(
             topic="t",
             epoch=4,
@@ -221,7 +221,7 @@ async def test_a_read_gives_batches_and_gaps_in_their_places() -> None:
     ]
 
 
-async def test_the_deadline_of_a_read_is_longer_by_what_it_waits() -> None:
+async def test_the_deadline_of_a_read_includes_its_wait() -> None:
     store = Store(("LogService/ReadRecords", log_pb2.ReadRecordsRequest, log_pb2.ReadRecordsResponse()))
     async with linked(store) as link:
         await link.read_records("t", after_seq=0)
@@ -231,7 +231,7 @@ async def test_the_deadline_of_a_read_is_longer_by_what_it_waits() -> None:
     assert 20 < long_s < 50
 
 
-async def test_entries_come_in_the_order_asked_with_holes() -> None:
+async def test_entries_come_in_the_order_of_the_request_with_none_for_missing_keys() -> None:
     entry = PUT._replace(seq=3, ts_ms=1_000)
     answer = fold_pb2.BatchGetEntriesResponse(
         entries=[fold_pb2.MaybeEntry(), fold_pb2.MaybeEntry(entry=record_to_pb(entry))], state=STATE
@@ -246,14 +246,14 @@ async def test_entries_come_in_the_order_asked_with_holes() -> None:
         "LIVE",
         3,
     )
-    assert store.asked == [fold_pb2.BatchGetEntriesRequest(topic="t", keys=[b"gone", b"k"], min_seq=2)]
+    assert store.requests == [fold_pb2.BatchGetEntriesRequest(topic="t", keys=[b"gone", b"k"], min_seq=2)]
 
 
-async def test_a_range_gives_pages_and_ends_with_what_is_left() -> None:
+async def test_a_range_yields_pages_and_ends_with_the_rest() -> None:
     store = Store()
 
     async def scan(request: fold_pb2.RangeEntriesRequest, _context: object) -> AsyncIterator[bytes]:
-        store.asked.append(request)
+        store.requests.append(request)
         columns = batch_to_columns(PLACED)
         yield fold_pb2.RangeEntriesResponse(columns=columns, state=STATE).SerializeToString()
         yield fold_pb2.RangeEntriesResponse(state=STATE).SerializeToString()
@@ -262,7 +262,7 @@ async def test_a_range_gives_pages_and_ends_with_what_is_left() -> None:
     async with linked(store) as link:
         pages = [page async for page in link.range_entries("t", key_prefix=b"k", after_key=b"a", limit=5, min_seq=1)]
     assert [page.batch.to_rows() if page.batch is not None else None for page in pages] == [PLACED.to_rows(), None]
-    assert store.asked == [
+    assert store.requests == [
         fold_pb2.RangeEntriesRequest(
             topic="t", key_prefix=b"k", after_key=b"a", limit=5, min_seq=1, format=types_pb2.BATCH_FORMAT_COLUMNS
         )
@@ -287,7 +287,7 @@ async def test_a_range_that_is_left_early_ends_at_the_store() -> None:
         await asyncio.wait_for(ended.wait(), 5)
 
 
-async def test_an_error_in_the_middle_of_a_range_is_itself() -> None:
+async def test_an_error_in_the_middle_of_a_range_keeps_its_class() -> None:
     store = Store()
 
     async def scan(_request: fold_pb2.RangeEntriesRequest, _context: object) -> AsyncIterator[bytes]:
@@ -303,7 +303,7 @@ async def test_an_error_in_the_middle_of_a_range_is_itself() -> None:
 
 
 @pytest.mark.parametrize("error", [StalePosition("stale", position="70"), NotReady("starting")])
-async def test_the_store_s_own_errors_come_back_as_themselves(error: EddylineError) -> None:
+async def test_the_store_s_own_errors_keep_their_classes(error: EddylineError) -> None:
     store = Store(("TopicService/GetTopic", topic_pb2.GetTopicRequest, error))
     async with linked(store) as link:
         with pytest.raises(type(error)) as raised:

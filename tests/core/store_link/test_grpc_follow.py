@@ -1,4 +1,4 @@
-"""A FollowTopics stream over a real server: steps, events, and how it ends."""
+"""A FollowTopics stream over a real server: steps, events, and its end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def served(
 
 
 async def echo_credit(requests: Requests, _context: object) -> AsyncIterator[bytes]:
-    """Answers every step by a level whose head is the step's number."""
+    """Answers every step with a `level` event whose head is the step's number."""
     async for request in requests:
         number = request.credit_bytes or request.add.follow_id or request.remove.follow_id
         level = apply_pb2.FollowLevel(head_seq=number)
@@ -83,7 +83,7 @@ async def test_steps_reach_the_store_in_order() -> None:
     assert not steps[2].add.HasField("after_seq")
 
 
-async def test_every_event_is_translated_and_an_unknown_one_is_passed_over() -> None:
+async def test_every_event_is_translated_and_an_unknown_one_is_ignored() -> None:
     items = (log_pb2.BatchItem(gap=gap_to_pb(GAP)), log_pb2.BatchItem(columns=batch_to_columns(PLACED)))
     answers = [
         apply_pb2.FollowTopicsResponse(follow_id=1, started=apply_pb2.FollowStarted(topic=TOPIC, after_seq=0)),
@@ -133,7 +133,7 @@ async def test_a_store_that_stops_ends_the_iteration_and_later_steps_as_unreacha
             await follow.grant(2)
 
 
-async def test_a_stream_that_the_store_ends_well_is_unreachable_too() -> None:
+async def test_a_stream_that_the_store_ends_without_error_is_unreachable_too() -> None:
     async def brief(_requests: Requests, _context: object) -> AsyncIterator[bytes]:
         yield apply_pb2.FollowTopicsResponse(level=apply_pb2.FollowLevel(head_seq=1)).SerializeToString()
 
@@ -142,7 +142,7 @@ async def test_a_stream_that_the_store_ends_well_is_unreachable_too() -> None:
             _ = [event async for event in follow]
 
 
-async def test_what_the_store_says_of_a_wrong_step_comes_back_as_itself() -> None:
+async def test_the_store_s_error_for_a_wrong_step_keeps_its_class() -> None:
     async def refuse(requests: Requests, _context: object) -> AsyncIterator[bytes]:
         async for _ in requests:
             raise InvalidArgument("too much credit", field="credit_bytes")

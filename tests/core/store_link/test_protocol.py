@@ -1,6 +1,6 @@
-"""One suite for all forms of `StoreLink`: what the Protocol says holds in process, over gRPC and over shards, word for word.
+"""One suite for all implementations of `StoreLink`: the Protocol's contract holds in process, over gRPC and over shards.
 
-Topics, batches, sources and leases; what reads is in `test_store_link_reads`.
+Topics, batches, sources and leases; reads are in `test_store_link_reads`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[LinkedStore]:
 
 
 async def with_source(store: LinkedStore) -> int:
-    """A KV topic with a source that is held; the lease's fence."""
+    """Create a KV topic with a leased source; return the lease's fence."""
     await store.link.create_topic("kv", Kind.KV, TopicConfig())
     await store.link.put_source(CERTS)
     return (await store.link.acquire_lease("certs", holder="a", lease_ms=0)).fence
 
 
-def shown(result: ReadResult) -> list[object]:
-    """A read's items as rows."""
+def rows_of(result: ReadResult) -> list[object]:
+    """Return a read's items as rows."""
     return [item.to_rows() if isinstance(item, Batch) else item for item in result.items]
 
 
@@ -112,7 +112,7 @@ async def test_batch_is_applied_with_its_position_and_time(store: LinkedStore) -
     assert done == AppendResult(1, 2, 1, START_MS + 1_500)
     read = await store.link.read_records("kv", after_seq=0)
     expected = [row._replace(seq=seq, ts_ms=done.ts_ms) for seq, row in enumerate(batch.to_rows(), 1)]
-    assert shown(read) == [expected]
+    assert rows_of(read) == [expected]
     assert (await store.link.get_source("certs")).position == b"1"
 
 
@@ -138,11 +138,17 @@ async def test_batch_refusals(store: LinkedStore) -> None:
     fence = await with_source(store)
 
     async def refused(error: type[Exception], **changes: object) -> object:
-        asked = {"source": "certs", "fence": fence, "previous": b"", "new": b"1", "batch": puts(("k", "v"))} | changes
-        source = str(asked.pop("source"))
-        with pytest.raises(error) as found:
-            await store.link.apply_batch(source, **asked)  # type: ignore[arg-type]
-        return found.value
+        arguments = {
+            "source": "certs",
+            "fence": fence,
+            "previous": b"",
+            "new": b"1",
+            "batch": puts(("k", "v")),
+        } | changes
+        source = str(arguments.pop("source"))
+        with pytest.raises(error) as raised:
+            await store.link.apply_batch(source, **arguments)  # type: ignore[arg-type]
+        return raised.value
 
     await refused(InvalidName, source="/")
     await refused(SourceNotFound, source="other")
@@ -163,7 +169,7 @@ async def test_batch_refusals(store: LinkedStore) -> None:
     assert (await store.link.get_topic("kv")).head_seq == 0
 
 
-async def test_never_leased_source_takes_nothing(store: LinkedStore) -> None:
+async def test_never_leased_source_accepts_no_batch(store: LinkedStore) -> None:
     await store.link.create_topic("kv", Kind.KV, TopicConfig())
     await store.link.put_source(CERTS)
     for fence, error in ((0, InvalidArgument), (1, StaleFence)):
@@ -171,7 +177,7 @@ async def test_never_leased_source_takes_nothing(store: LinkedStore) -> None:
             await store.link.apply_batch("certs", fence=fence, previous=b"", new=b"1", batch=puts(("k", "v")))
 
 
-async def test_full_queue_and_a_failing_disk_are_told(store: LinkedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_queue_and_a_failing_disk_are_errors(store: LinkedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = await with_source(store)
 
     async def apply() -> AppendResult:
@@ -299,7 +305,7 @@ async def test_lease_bounds(store: LinkedStore, holder: str, lease_ms: int) -> N
         await store.link.acquire_lease("certs", holder=holder, lease_ms=lease_ms)
 
 
-async def test_what_the_holder_before_said_is_over_with_the_next_lease(store: LinkedStore) -> None:
+async def test_report_of_the_previous_holder_ends_with_the_next_lease(store: LinkedStore) -> None:
     await store.link.create_topic("kv", Kind.KV, TopicConfig())
     await store.link.put_source(CERTS)
     fence = (await store.link.acquire_lease("certs", holder="a", lease_ms=2_000)).fence

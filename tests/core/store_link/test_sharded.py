@@ -1,4 +1,4 @@
-"""Several shards as one store: topics and sources on their shards, lists whole or refused, one that is away."""
+"""Several shards as one store: routing of topics and sources, complete lists or errors, an unreachable shard."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ TOPICS = [names_on(shard, COUNT, 2) for shard in range(COUNT)]
 
 
 class Shards:
-    """A link over stores of which each can be cut off."""
+    """A link over stores that can be disconnected one by one."""
 
     def __init__(self, cuts: Sequence[CutLink]) -> None:
         self.cuts = cuts
         self.link = ShardedLink(cuts)
 
     def other(self) -> ShardedLink:
-        """Another role's link to the same stores."""
+        """Return another role's link to the same stores."""
         return ShardedLink(self.cuts)
 
     async def source(self, name: str, topic: str, *, bucket: str = "bucket") -> SourceDefinition:
-        """A source with a topic of its own."""
+        """Create a source with a topic of its own."""
         definition = SourceDefinition(name, topic, bucket)
         await self.link.create_topic(topic, Kind.KV, TopicConfig())
         await self.link.put_source(definition)
@@ -64,7 +64,7 @@ async def opened() -> AsyncIterator[Shards]:
         yield Shards([CutLink(store) for store in stores])
 
 
-async def test_a_topic_lives_on_the_shard_of_its_name_and_nowhere_else(shards: Shards) -> None:
+async def test_a_topic_lives_only_on_the_shard_of_its_name(shards: Shards) -> None:
     for shard, (name, _) in enumerate(TOPICS):
         made = await shards.link.create_topic(name, Kind.LOG, TopicConfig())
         assert made.epoch >> 48 == shard == shard_of(name, COUNT)
@@ -88,7 +88,7 @@ async def test_sources_live_with_their_topics_and_are_listed_in_order(shards: Sh
     assert [info.definition.name for info in await shards.other().list_sources()] == ["a", "b", "c"]
 
 
-async def test_a_source_nobody_told_of_is_found_and_held_on_its_shard(shards: Shards) -> None:
+async def test_an_unknown_source_is_located_and_leased_on_its_shard(shards: Shards) -> None:
     await shards.source("s", TOPICS[LAST][0])
     other = shards.other()
     lease = await other.acquire_lease("s", holder="h", lease_ms=0)
@@ -100,7 +100,7 @@ async def test_a_source_nobody_told_of_is_found_and_held_on_its_shard(shards: Sh
     await shards.other().release_lease("s", fence=lease.fence)
 
 
-async def test_a_name_is_one_source_s_in_the_whole_cluster(shards: Shards) -> None:
+async def test_a_source_name_is_unique_in_the_cluster(shards: Shards) -> None:
     await shards.source("s", TOPICS[0][0])
     await shards.link.create_topic(TOPICS[1][0], Kind.KV, TopicConfig())
     for link in (shards.link, shards.other()):
@@ -133,7 +133,7 @@ async def test_two_sources_of_one_name_put_at_once_never_both_stay(shards: Shard
     assert len(left) <= 1
 
 
-async def test_a_source_made_anew_on_another_shard_is_found_but_not_by_an_old_fence(shards: Shards) -> None:
+async def test_a_source_recreated_on_another_shard_is_located_but_not_by_an_old_fence(shards: Shards) -> None:
     await shards.source("s", TOPICS[0][0])
     other = shards.other()
     fence = (await other.acquire_lease("s", holder="h", lease_ms=0)).fence
@@ -147,7 +147,7 @@ async def test_a_source_made_anew_on_another_shard_is_found_but_not_by_an_old_fe
     assert (await third.get_source("s")).definition.topic == TOPICS[1][0]
 
 
-async def test_a_shard_that_is_away_stops_nothing_of_the_others(shards: Shards) -> None:
+async def test_an_unreachable_shard_does_not_affect_the_others(shards: Shards) -> None:
     for name, shard in (("here", 0), ("away", LAST)):
         await shards.source(name, TOPICS[shard][0])
     shards.cuts[LAST].cut()
@@ -180,9 +180,9 @@ async def test_a_follow_has_the_topics_of_all_shards_and_ends_with_the_first_tha
         for follow_id, topic in enumerate(topics):
             await follow.add(follow_id, topic, after_seq=0)
         events = aiter(follow)
-        found = await taken(events, 3 * COUNT)
+        received = await taken(events, 3 * COUNT)
         for follow_id in range(COUNT):
-            own = [event for event in found if event.follow_id == follow_id]
+            own = [event for event in received if event.follow_id == follow_id]
             assert [type(event) for event in own] == [FollowStarted, FollowItem, FollowLevel]
         await follow.remove(0)
         await follow.add(1, topics[LAST], after_seq=0)  # an id moves to another shard
@@ -197,7 +197,7 @@ async def test_a_follow_has_the_topics_of_all_shards_and_ends_with_the_first_tha
             await anext(events)
 
 
-async def test_credit_is_what_all_shards_may_send_and_comes_back_to_the_one_that_sent(shards: Shards) -> None:
+async def test_credit_covers_all_shards_and_returns_to_the_sender(shards: Shards) -> None:
     topic, quiet = TOPICS[0][0], TOPICS[1][0]
     for name in (topic, quiet):
         await shards.link.create_topic(name, Kind.LOG, TopicConfig())

@@ -1,4 +1,4 @@
-"""Two forms of `StoreLink` asked the same things in a seeded random order: every answer and every refusal must be equal."""
+"""Two implementations of `StoreLink` get the same calls in a seeded random order: all answers and errors must be equal."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def source_call(random: Random) -> Call:
 
 
 def apply_call(random: Random) -> Call:
-    """Mostly what the source may do: the newest fence, and its own position."""
+    """Return mostly valid parameters of the source: the newest fence, and its own position."""
     name = random.choice(SOURCES[:2])
     batch = None if random.random() < 0.2 else some_batch(random, kv=True, source=True)
     wrong_fence, wrong_position = random.random() < 0.1, random.random() < 0.1
@@ -132,7 +132,7 @@ def apply_call(random: Random) -> Call:
 def append_call(random: Random) -> Call:
     topic, batches = random.choice(TOPICS[:3]), {kv: some_batch(random, kv=kv) for kv in (True, False)}
     key = random.choice(("", "", "k1", "k2"))
-    # Versions are a source's alone: the wire takes none in an append.
+    # Versions belong to sources: the wire accepts none in an append.
     if random.random() < 0.7 and not any(batch.version for batch in batches.values()):
         return lambda store: store.link.append(
             topic, batches[store.door.kind_of(topic) is Kind.KV], idempotency_key=key
@@ -161,7 +161,7 @@ def read_call(random: Random) -> Call:
 
 
 async def followed(store: LinkedStore, topic: str, epoch: int, after_seq: int) -> object:
-    """All that a follower gets until it is level or refused. How records are cut into batches is not promised."""
+    """Return all events of a follower until it has caught up or is refused. The division into batches is not promised."""
     events: list[object] = []
     async with store.link.follow() as follow, asyncio.timeout(HANG_S):
         await follow.add(1, topic, epoch=epoch, after_seq=after_seq)
@@ -177,7 +177,7 @@ async def followed(store: LinkedStore, topic: str, epoch: int, after_seq: int) -
 
 
 def plain(value: object) -> object:
-    """An answer with its batches as rows."""
+    """Return an answer with its batches as rows."""
     if isinstance(value, ReadResult):
         items = [item.to_rows() if isinstance(item, Batch) else item for item in value.items]
         return items, value.next_after_seq, value.head_seq, value.earliest_seq, value.epoch
@@ -197,7 +197,7 @@ async def outcome(call: Call, store: LinkedStore) -> object:
 
 @pytest.mark.parametrize("form", ["grpc", "sharded"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_forms_answer_alike(seed: int, form: Form) -> None:
+async def test_implementations_answer_alike(seed: int, form: Form) -> None:
     random, kinds = Random(seed), (topic_call, source_call, source_call, apply_call, append_call, read_call, read_call)
     refusals: set[object] = set()
     async with linked_store("local", topics_max=3) as local, linked_store(form, topics_max=3) as remote:

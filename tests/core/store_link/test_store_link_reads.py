@@ -1,4 +1,4 @@
-"""The reading half of the suite for all forms of `StoreLink`: logs, folds, and following."""
+"""Reading half of the suite for all implementations of `StoreLink`: logs, folds, and following."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[LinkedStore]:
 
 
 async def with_source(store: LinkedStore) -> int:
-    """A KV topic with a source that is held; the lease's fence."""
+    """Create a KV topic with a leased source; return the lease's fence."""
     await store.link.create_topic("kv", Kind.KV, TopicConfig())
     await store.link.put_source(CERTS)
     return (await store.link.acquire_lease("certs", holder="a", lease_ms=0)).fence
 
 
-def shown(result: ReadResult) -> list[object]:
-    """A read's items as rows."""
+def rows_of(result: ReadResult) -> list[object]:
+    """Return a read's items as rows."""
     return [item.to_rows() if isinstance(item, Batch) else item for item in result.items]
 
 
@@ -76,7 +76,7 @@ async def keys_of(link: StoreLink, prefix: bytes = b"", after_key: bytes = b"", 
 
 @asynccontextmanager
 async def under_way(store: LinkedStore, call: Awaitable[object]) -> AsyncIterator[asyncio.Task[object]]:
-    """A call that waits in the store for time to pass."""
+    """Make a call that waits in the store until time passes."""
 
     async def called() -> object:
         return await call
@@ -91,16 +91,16 @@ async def under_way(store: LinkedStore, call: Awaitable[object]) -> AsyncIterato
 # reads -----------------------------------------------------------------------------------------------------------
 
 
-async def test_reads_tell_where_they_and_the_topic_stand(store: LinkedStore) -> None:
+async def test_reads_return_their_cursor_and_the_state_of_the_topic(store: LinkedStore) -> None:
     await store.link.create_topic("t", Kind.LOG, TopicConfig())
     for value in ("a", "b", "c"):
         await append(store.door, "t", rows(value))
     read = await store.link.read_records("t", after_seq=1, limit=1)
     assert (read.next_after_seq, read.head_seq, read.earliest_seq, read.epoch) == (2, 3, 1, 1)
     assert (read.caught_up, read.lag) == (False, 1)
-    assert shown(read) == [[Record(seq=2, ts_ms=START_MS, data=b"b")]]
+    assert rows_of(read) == [[Record(seq=2, ts_ms=START_MS, data=b"b")]]
     small = await store.link.read_records("t", after_seq=0, max_bytes=1)
-    assert shown(small) == [[Record(seq=1, ts_ms=START_MS, data=b"a")]]
+    assert rows_of(small) == [[Record(seq=1, ts_ms=START_MS, data=b"a")]]
     level = await store.link.read_records("t", after_seq=3)
     assert (level.items, level.caught_up) == ((), True)
 
@@ -116,7 +116,7 @@ async def test_reads_tell_where_they_and_the_topic_stand(store: LinkedStore) -> 
         (RecordFilter(tags=("none",)), []),
     ],
 )
-async def test_filters_choose_and_move_the_cursor(
+async def test_filters_select_records_and_move_the_cursor(
     store: LinkedStore, record_filter: RecordFilter, seqs: list[int]
 ) -> None:
     await store.link.create_topic("kv", Kind.KV, TopicConfig())
@@ -131,11 +131,11 @@ async def test_filters_choose_and_move_the_cursor(
     )
     await append(store.door, "kv", batch)
     read = await store.link.read_records("kv", after_seq=0, record_filter=record_filter)
-    found = [row.seq for item in read.items if isinstance(item, Batch) for row in item.to_rows()]
-    assert (found, read.next_after_seq) == (seqs, 5)
+    found_seqs = [row.seq for item in read.items if isinstance(item, Batch) for row in item.to_rows()]
+    assert (found_seqs, read.next_after_seq) == (seqs, 5)
 
 
-async def test_gaps_end_batches_and_carry_what_the_source_said(store: LinkedStore) -> None:
+async def test_gaps_end_batches_and_carry_the_revisions_of_the_source(store: LinkedStore) -> None:
     fence = await with_source(store)
     lost = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"stream", source_first=4, source_last=9)
     gap = Record(op=Op.GAP, data=encode_gap(lost))
@@ -145,21 +145,21 @@ async def test_gaps_end_batches_and_carry_what_the_source_said(store: LinkedStor
     read = await store.link.read_records("kv", after_seq=0, record_filter=RecordFilter(key_prefixes=(b"none",)))
     assert [type(item) for item in read.items] == [Gap]
     read = await store.link.read_records("kv", after_seq=0)
-    first, told, last = shown(read)
+    first, item, last = rows_of(read)
     assert first == [put._replace(seq=1, ts_ms=START_MS)]
     assert last == [put._replace(seq=3, ts_ms=START_MS)]
-    assert isinstance(told, Gap)
-    assert (told.reason, told.seq, told.source_identity) == (GapReason.SOURCE_GAP, 2, b"stream")
-    assert (told.source_first, told.source_last) == (4, 9)
+    assert isinstance(item, Gap)
+    assert (item.reason, item.seq, item.source_identity) == (GapReason.SOURCE_GAP, 2, b"stream")
+    assert (item.source_first, item.source_last) == (4, 9)
 
 
-async def test_cursor_of_another_epoch_is_told_that_the_topic_was_made_anew(store: LinkedStore) -> None:
+async def test_cursor_of_another_epoch_gets_a_recreated_gap(store: LinkedStore) -> None:
     old = (await store.link.create_topic("t", Kind.LOG, TopicConfig())).epoch
     await store.door.delete_topic("t")
     new = (await store.link.create_topic("t", Kind.LOG, TopicConfig())).epoch
     await append(store.door, "t", rows("a"))
     read = await store.link.read_records("t", after_seq=99, epoch=old)
-    assert shown(read) == [
+    assert rows_of(read) == [
         Gap(0, 0, GapReason.RECREATED, old_epoch=old, new_epoch=new),
         [Record(seq=1, ts_ms=START_MS, data=b"a")],
     ]
@@ -197,22 +197,22 @@ async def test_damaged_record_is_never_served(store: LinkedStore) -> None:
     assert corrupt.value.metadata["offset"] == str(location.offset)
 
 
-async def test_level_read_waits_for_the_next_record(store: LinkedStore) -> None:
+async def test_caught_up_read_waits_for_the_next_record(store: LinkedStore) -> None:
     await store.link.create_topic("t", Kind.LOG, TopicConfig())
     async with under_way(store, store.link.read_records("t", after_seq=0, wait_ms=30_000)) as reading:
         await append(store.door, "t", rows("a"))
         read = await reading
-    assert shown(read) == [[Record(seq=1, ts_ms=START_MS, data=b"a")]]  # type: ignore[arg-type]
+    assert rows_of(read) == [[Record(seq=1, ts_ms=START_MS, data=b"a")]]  # type: ignore[arg-type]
     async with under_way(store, store.link.read_records("t", after_seq=1, wait_ms=500)) as reading:
         store.clock.advance(0.4)
         await settle()
         assert not reading.done()
         store.clock.advance(0.2)
         read = await reading
-    assert shown(read) == []  # type: ignore[arg-type]
+    assert rows_of(read) == []  # type: ignore[arg-type]
 
 
-async def test_waiting_read_of_a_topic_that_goes_says_so(store: LinkedStore) -> None:
+async def test_waiting_read_of_a_deleted_topic_fails(store: LinkedStore) -> None:
     await store.link.create_topic("t", Kind.LOG, TopicConfig())
 
     async def read() -> None:
@@ -226,7 +226,7 @@ async def test_waiting_read_of_a_topic_that_goes_says_so(store: LinkedStore) -> 
 # the fold --------------------------------------------------------------------------------------------------------
 
 
-async def test_entries_come_in_the_order_asked_with_the_folds_state(store: LinkedStore) -> None:
+async def test_entries_come_in_the_order_of_the_request_with_the_folds_state(store: LinkedStore) -> None:
     fence = await with_source(store)
     await store.link.renew_lease("certs", fence=fence, report=SourceReport("LIVE"))
     store.clock.advance(0.25)
@@ -268,7 +268,7 @@ async def test_fold_refusals(store: LinkedStore) -> None:
         await store.link.batch_get_entries("kv", [b"k"] * 10_001)
 
 
-async def test_fold_that_stays_behind_is_told(store: LinkedStore) -> None:
+async def test_fold_that_stays_behind_is_an_error(store: LinkedStore) -> None:
     await store.link.create_topic("kv", Kind.KV, TopicConfig())
 
     async def ask(call: Awaitable[object]) -> None:
@@ -302,7 +302,7 @@ async def test_one_scan_too_many_is_refused_with_a_time(store: LinkedStore) -> N
 
 
 class SlowFold(SimFold):
-    """Each page takes 200 s."""
+    """Serve pages that take 200 s each."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -330,7 +330,7 @@ class SlowView:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_scan_ends_after_300_seconds_with_what_it_gave(form: Form) -> None:
+async def test_scan_ends_after_300_seconds_and_keeps_its_pages(form: Form) -> None:
     fold = SlowFold()
     async with linked_store(form, fold=fold) as store:
         fold.clock = store.clock
@@ -352,7 +352,7 @@ async def take(events: AsyncIterator[FollowEvent], count: int) -> list[FollowEve
         return [await anext(events) for _ in range(count)]
 
 
-async def test_follower_starts_catches_up_is_level_and_goes_on(store: LinkedStore) -> None:
+async def test_follower_starts_catches_up_and_continues(store: LinkedStore) -> None:
     await store.link.create_topic("t", Kind.LOG, TopicConfig())
     await append(store.door, "t", rows("a", "b"))
     async with store.link.follow() as follow:
@@ -384,7 +384,7 @@ async def test_follower_without_a_cursor_starts_at_the_head(store: LinkedStore) 
         assert level == FollowLevel(1, 1)
 
 
-async def test_credit_bounds_what_is_sent(store: LinkedStore) -> None:
+async def test_credit_bounds_the_bytes_sent(store: LinkedStore) -> None:
     await store.link.create_topic("t", Kind.LOG, TopicConfig())
     for _ in range(3):
         await append(store.door, "t", rows("x" * 700_000))
@@ -448,7 +448,7 @@ async def test_follower_of_another_epoch_gets_the_gap_first(store: LinkedStore) 
         assert item.next_after_seq == 1
 
 
-async def test_removed_topic_says_no_more_and_an_added_one_starts_anew(store: LinkedStore) -> None:
+async def test_removed_topic_sends_no_more_and_a_topic_added_again_starts_over(store: LinkedStore) -> None:
     for name in ("a", "b"):
         await store.link.create_topic(name, Kind.LOG, TopicConfig())
     async with store.link.follow() as follow:
@@ -462,8 +462,8 @@ async def test_removed_topic_says_no_more_and_an_added_one_starts_anew(store: Li
         await take(events, 2)
         await append(store.door, "a", rows("a"))
         await append(store.door, "b", rows("b"))
-        found = await take(events, 2)
-        assert sorted(event.follow_id for event in found) == [2, 3]
+        received = await take(events, 2)
+        assert sorted(event.follow_id for event in received) == [2, 3]
         await follow.add(2, "b", after_seq=0)
         started, item, level = await take(events, 3)
         assert (started.follow_id, item.follow_id, level.follow_id) == (2, 2, 2)

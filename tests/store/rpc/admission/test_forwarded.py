@@ -260,7 +260,7 @@ async def test_a_role_s_link_knows_the_shards_and_asks_each_for_itself(tmp_path:
                 await link.get_source("s1")
             # one that computed the wrong shard hears of it
             with pytest.raises(WrongShard):
-                await ShardedLink(shards_of(link), place=lambda _topic: 0).get_topic(topic_on(1))
+                await ShardedLink(shards_of(link), shard_by_topic=lambda _topic: 0).get_topic(topic_on(1))
 
 
 async def test_an_owner_that_is_away_is_unavailable_and_nothing_hangs(tmp_path: Path) -> None:

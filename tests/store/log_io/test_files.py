@@ -68,7 +68,7 @@ def test_a_footer_kept_twice_counts_once() -> None:
     first, *_ = written(fs)
     files = LogFiles(fs, [])
     footer = files.footer(first)
-    files.keep_footer(first, footer)
+    files.cache_footer(first, footer)
     assert files.footer_bytes == footer_bytes(footer)
 
 

@@ -106,7 +106,7 @@ class FoldRestore:
         try:
             if staged.base_path is not None:
                 await _over(self._worker.submit(partial(rename_temporary, self._files.fs, staged.base_path)), cancelled)
-            self._garbage.segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))
+            self._garbage.add_segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))
             engine.table.dirty.add(topic)
             source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq)
             writers = [(name, WriterState(known.fence, known.stored)) for name, known in topic.stored_writers()]

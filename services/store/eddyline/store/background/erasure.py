@@ -221,7 +221,7 @@ class EraseJob:
         """No replaced file of these topics is left."""
         end_s = self._engine.clock.monotonic_s() + WAIT_S_MAX
         await self._garbage.sweep()
-        while any(map(self._garbage.of_topic, topic_ids)):
+        while any(map(self._garbage.has_files_of, topic_ids)):
             if self._engine.clock.monotonic_s() >= end_s:
                 message = "readers keep replaced files: nothing is lost, try again when they have ended"
                 raise TooManyScans(message, retryAfterMs=RETRY_AFTER_MS)

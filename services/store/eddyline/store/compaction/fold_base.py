@@ -1,15 +1,15 @@
-"""Bases of folds: an ordered, verified dump of a KV topic's fold as of one seq, from which on alone the log is needed.
+"""Bases of folds: an ordered, verified dump of a KV topic's fold as of one seq; the log is needed only after that seq.
 
     view of the fold, with its applied seq     (one step of the fold's thread, between two writes)
-    sync of the fold                           (what the base covers is durable in the fold, too)
+    sync of the fold                           (the records that the base covers are durable in the fold, too)
     temporary written, fsynced, read back      (background thread)
     SegmentChange with the base                (commit: fdatasyncs all of the log that the base covers)
     rename; the old base to the garbage
 
-A base is made where the bytes of segments that it would free are worth it: as many as the last base has, so that dumps take
-at most as much writing as the log itself; and by an erasure, since an old base holds what was deleted after it was made.
-I1: nothing is trimmed past a base that is not durable and verified. I2: a base is of a moment: its seq is its view's.
-I3: a fold that is lost is no base.
+A base is made once it would free as many bytes of segments as the last base has, so that dumps write at most as much as the
+log itself; and by an erasure, since an old base holds records that were deleted after it was made.
+I1: the log is trimmed only below a base that is durable and verified. I2: a base is a snapshot: its seq is its view's.
+I3: no base is made of a lost fold.
 Failure: the old base stays.
 Threading: event loop; see above.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eddyline.store.write.engine import Engine
 
 FREED_BYTES_MIN: Final = 16 << 20
-"""Bytes that a base must free at least: a file of a fold of any size, written and synced, is not worth it for less."""
+"""Bytes that a base must free at least: for less, writing and syncing a file of any size does not pay."""
 
 
 class _Dump(NamedTuple):
@@ -38,7 +38,7 @@ class _Dump(NamedTuple):
 
 
 class BaseMaker:
-    """Makes bases of the folds of a store."""
+    """Makes bases of a store's folds."""
 
     def __init__(self, engine: Engine, swap: SegmentSwap, *, freed_bytes_min: int = FREED_BYTES_MIN) -> None:
         self._engine = engine
@@ -46,7 +46,7 @@ class BaseMaker:
         self._freed_bytes_min = freed_bytes_min
 
     def is_due(self, topic: Topic) -> bool:
-        """True = a base would free enough, or the log behind it is not all there."""
+        """Return whether a base would free enough bytes, or is needed since the log after the last one is incomplete."""
         if not topic.folds or topic.fold_lost:
             return False
         if topic.base_wanted:
@@ -59,7 +59,7 @@ class BaseMaker:
         return sum(summary.file_bytes for summary in below) >= max(self._freed_bytes_min, last_bytes)
 
     async def make(self, topic: Topic) -> None:
-        """Make a base of the fold as it is now.
+        """Make a base of the fold's present state.
 
         Raises:
             FoldLost. FoldFailed, OSError, DataCorrupt: the old base stays. ReadOnly, CommitUnknown.

@@ -1,13 +1,14 @@
-"""Choosing what to merge: neighbouring small segments of one topic that become one.
+"""Merge policy: chooses neighbouring small segments of one topic to merge into one.
 
-Sealing by age and at checkpoints leaves small files, each with its name, footer and open. Neighbours are merged where they
-are at least `NEIGHBOURS_MIN`, fit into one segment by its bounds, and are together at least twice as large as the largest of
-them; of several such runs the one of the smallest segments goes first.
+Sealing by age and at checkpoints leaves small files, each with its name, footer and open. Neighbours are merged if there are
+at least `NEIGHBOURS_MIN`, they fit into one segment by its bounds, and together they are at least twice as large as the
+largest of them; of several such runs the one with the smallest segments goes first.
 
-I1: a merge at least doubles the segment that a row lies in, so a row is written again at most log2(whole / first) times:
+I1: a merge at least doubles the segment that holds a row, so a row is written again at most log2(whole / first) times:
 10 times from 64 KiB to 64 MiB. Segments of one size merge four at a time, which is log4: 5 times from 64 KiB.
-I2: what no run covers is bounded: of four neighbours that fit into one segment one is larger than the others together.
-Rejected: tiers by powers of four with neighbours of one tier alone: small segments between two larger ones stay for ever.
+I2: unmerged segments are bounded: of four neighbours that fit into one segment one is larger than the others together.
+Rejected: tiers by powers of four that merge only neighbours of one tier: small segments between two larger ones would stay
+small.
 Threading: pure.
 """
 
@@ -26,7 +27,7 @@ written; more leave more small files."""
 NEIGHBOURS_MAX: Final = 256
 """Files of one merge at most; they are read one after the other."""
 LOOKS_MAX: Final = 20_000
-"""Ends of runs looked at, 5 ms of the loop, before the best so far is good enough."""
+"""Ends of runs examined, 5 ms of the event loop, before the best so far is taken."""
 
 
 class MergeRun(NamedTuple):
@@ -37,12 +38,12 @@ class MergeRun(NamedTuple):
 
 
 def weight_of(summary: SegmentSummary, *, records_max: int, bytes_max: int) -> int:
-    """How much of a whole segment it is, in bytes of `bytes_max`: by records or by bytes, whichever is more."""
+    """Return a segment's size as a share of `bytes_max`, in bytes: by records or by bytes, whichever is more."""
     return max(summary.record_bytes, summary.rows * bytes_max // records_max, 1)
 
 
 def merge_due(summaries: Sequence[SegmentSummary], *, records_max: int, bytes_max: int) -> MergeRun | None:
-    """The run to merge first; None = there is none."""
+    """Return the run to merge first; None = no merge is due."""
     weights = [weight_of(summary, records_max=records_max, bytes_max=bytes_max) for summary in summaries]
     best: MergeRun | None = None
     best_largest, looks = bytes_max, 0

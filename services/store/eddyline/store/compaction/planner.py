@@ -1,8 +1,8 @@
-"""Keeping each topic's segments few and live: what reclaims, bases, rewrites and merges are due, topic after topic.
+"""Compaction planner: finds and runs the due reclaims, bases, rewrites and merges, topic after topic.
 
-Topics are looked at in turn, some a round, so that 100 000 of them cost a round no more than a few; and a round ends when it
-has read enough, so that sealing and checkpoints, which cannot wait, come in between.
-Failure: a topic whose job failed is let alone for a while that grows (`resting.py`); the others go on.
+Each round examines a bounded number of topics in turn, so that a round costs the same with 100 000 topics; it ends after
+`ROUND_BYTES` of reads, so that sealing and checkpoints, which are urgent, come in between.
+Failure: a topic whose job failed is skipped until its cool-down ends (`cooldown.py`); the others go on.
 Threading: event loop; one round at a time.
 """
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     Attempt = Callable[[Stage, Topic, Job], Awaitable[bool]]
 
 LOOKS_MAX: Final = 256
-"""Topics looked at in a round: a few milliseconds. 100 000 topics with segments have their turn every two minutes."""
+"""Topics examined in a round: a few milliseconds. Each of 100 000 topics with segments is examined every two minutes."""
 ROUND_BYTES: Final = 64 << 20
-"""Bytes of segments read in a round, and the job that passes it: a second of a slow disk."""
+"""Bytes of segments read in a round; the job that passes it is the last: a second of a slow disk."""
 
 
-class _Due(NamedTuple):
+class _DueJob(NamedTuple):
     stage: Stage
     job: Job
     read_bytes: int
 
 
 class CompactionPlanner:
-    """The jobs on segments, in their order."""
+    """Runs the jobs on segments, most urgent first."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class CompactionPlanner:
         self._bases = bases
         self._records_max = records_max
         self._bytes_max = bytes_max
-        self._turn: list[Topic] = []
+        self._remaining: list[Topic] = []
         self._read_bytes = 0
 
     @property
@@ -67,21 +67,21 @@ class CompactionPlanner:
         """True = the round ended with work left."""
         return self._read_bytes >= ROUND_BYTES
 
-    async def round(self, attempt: Attempt, rests: Callable[[Topic], bool]) -> bool:
-        """Look at the next topics, but those that rest after a failure, and do what is due; False = something failed."""
-        self._turn = self._turn or self._table.with_segments()
-        looked, self._turn = self._turn[:LOOKS_MAX], self._turn[LOOKS_MAX:]
+    async def round(self, attempt: Attempt, is_cooling: Callable[[Topic], bool]) -> bool:
+        """Examine the next topics, except those in a cool-down after a failure, and run due jobs; False = a job failed."""
+        self._remaining = self._remaining or self._table.with_segments()
+        topics, self._remaining = self._remaining[:LOOKS_MAX], self._remaining[LOOKS_MAX:]
         self._read_bytes = 0
         good = True
-        for position, topic in enumerate(looked):
+        for position, topic in enumerate(topics):
             if self.has_more:
-                self._turn = looked[position:] + self._turn
+                self._remaining = topics[position:] + self._remaining
                 break
-            if not rests(topic):
-                good = await self._tidy(topic, attempt) and good
+            if not is_cooling(topic):
+                good = await self._compact(topic, attempt) and good
         return good
 
-    async def _tidy(self, topic: Topic, attempt: Attempt) -> bool:
+    async def _compact(self, topic: Topic, attempt: Attempt) -> bool:
         while not topic.closing and not self.has_more:
             due = self._next(topic)
             if due is None:
@@ -91,22 +91,22 @@ class CompactionPlanner:
                 return False
         return True
 
-    def _next(self, topic: Topic) -> _Due | None:
-        """The most urgent job that is due."""
+    def _next(self, topic: Topic) -> _DueJob | None:
+        """Return the most urgent due job."""
         if obsolete_segments(topic):
-            return _Due(Stage.RECLAIM, partial(reclaim, self._swap, topic), 0)
+            return _DueJob(Stage.RECLAIM, partial(reclaim, self._swap, topic), 0)
         if self._bases.is_due(topic):
             last_bytes = topic.base.file_bytes if topic.base is not None else 0
-            return _Due(Stage.BASE, partial(self._bases.make, topic), last_bytes)
+            return _DueJob(Stage.BASE, partial(self._bases.make, topic), last_bytes)
         segments = list(topic.segments)
         for segment in segments:
             if is_partly_dead(topic, segment):
                 rewrite = partial(self._rewriter.rewrite, topic, [segment], stage="rewrite")
-                return _Due(Stage.REWRITE, rewrite, segment.summary.file_bytes)
+                return _DueJob(Stage.REWRITE, rewrite, segment.summary.file_bytes)
         summaries = [segment.summary for segment in segments]
         run = merge_due(summaries, records_max=self._records_max, bytes_max=self._bytes_max)
         if run is None:
             return None
         merged = segments[run.start : run.stop]
         read_bytes = sum(segment.summary.file_bytes for segment in merged)
-        return _Due(Stage.MERGE, partial(self._rewriter.rewrite, topic, merged, stage="merge"), read_bytes)
+        return _DueJob(Stage.MERGE, partial(self._rewriter.rewrite, topic, merged, stage="merge"), read_bytes)

@@ -1,8 +1,9 @@
-"""Taking off whole segments that nothing needs any more: those below a topic's floors.
+"""Reclaim: removes whole segments below a topic's floors.
 
-A KV topic's are needed up to the fold's base, whatever the floors are: a lost fold is made of base and log. What the base
-holds the fold has durably applied (`fold_base.py`).
-I1: the SegmentChange is durable before a file goes. I2: files go when readers let go (`garbage.py`).
+A KV topic's segments are needed down to the fold's base, whatever the floors are: a lost fold is rebuilt from base and log.
+The fold has durably applied every record that the base covers (`fold_base.py`).
+I1: the SegmentChange is durable before a file is removed. I2: files are removed when their readers release them
+(`garbage.py`).
 Threading: event loop.
 """
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def obsolete_segments(topic: Topic) -> list[Segment]:
-    """Segments that lie wholly below what is needed."""
+    """Return the segments that lie wholly below the topic's retained seqs."""
     return [segment for segment in topic.segments.within(0, topic.retained_after_seq) if _is_below(segment, topic)]
 
 
@@ -28,13 +29,13 @@ def _is_below(segment: Segment, topic: Topic) -> bool:
 
 
 async def reclaim(swap: SegmentSwap, topic: Topic) -> None:
-    """Remove segments and forget places of frames below what is needed.
+    """Remove segments and index entries below the topic's retained seqs.
 
     Raises:
         ReadOnly, CommitUnknown: as the engine's `control`.
     """
     topic.index.drop_through(topic.retained_after_seq)
-    gone = obsolete_segments(topic)
-    if gone:
-        remove = tuple(segment.id for segment in gone)
+    obsolete = obsolete_segments(topic)
+    if obsolete:
+        remove = tuple(segment.id for segment in obsolete)
         await swap.change(topic, SegmentChange("reclaim", topic.next_generation, remove=remove))

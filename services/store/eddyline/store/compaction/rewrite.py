@@ -1,9 +1,9 @@
-"""Writing segments again, as one, without the rows that are gone; and which segments are worth it by themselves.
+"""Rewrites: write neighbouring segments again as one, without dead rows; and which single segments are worth a rewrite.
 
-Merges, rewrites of partly dead segments and erasures are all this. What was deleted while it runs is in the new file, and
-hidden from reads as before: the topic's deleted seqs say so until the next time.
-I1: what is read of a topic is the same before, meanwhile and after. I2: memory is what one segment's writing takes
-(`storage/segment_write.py`).
+Merges, rewrites of partly dead segments and erasures all use this. Records deleted during a rewrite are in the new file, and
+stay hidden from reads: the topic's deleted seqs name them until the next rewrite.
+I1: reads of a topic return the same before, during and after a rewrite. I2: memory is that of writing one segment
+(`storage/segment/writer.py`).
 Threading: event loop; reading and writing on the background thread.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from eddyline.store.log_io.files import LogFiles
 
 DEAD_SHARE: Final = 0.5
-"""[Bitcask 0.4, RocksDB's blobs 0.25] Deleted rows of a segment from which on it is rewritten. At a half each byte rewritten
-frees one; a store of nothing but deletes takes twice its live bytes until they are erased."""
+"""[Bitcask 0.4, RocksDB's blobs 0.25] Share of dead rows from which on a segment is rewritten. At a half each byte rewritten
+frees one; a store with many deletes takes up to twice its live bytes until they are erased."""
 
 
 class Rewriter:
@@ -36,10 +36,10 @@ class Rewriter:
         self._files = files
 
     async def rewrite(self, topic: Topic, segments: Sequence[Segment], *, stage: str) -> None:
-        """Put one segment, of what is still needed, in the place of `segments`, which are neighbours.
+        """Replace `segments`, which are neighbours, by one segment of their live rows.
 
         Raises:
-            as `SegmentSwap.write`; the old ones stay then.
+            as `SegmentSwap.write`; the old segments stay then.
         """
         extent = LogExtent(topic.id, segments, ())
         try:
@@ -50,13 +50,13 @@ class Rewriter:
 
 
 def dead_rows(topic: Topic, segment: Segment) -> int:
-    """Rows in a segment's file that nothing needs."""
+    """Count the rows in a segment's file that are not needed any more."""
     return segment.summary.rows - topic.needed_rows(segment)
 
 
 def is_partly_dead(topic: Topic, segment: Segment) -> bool:
-    """True = deletes have made enough holes in it. What lies below the floor at its front does not count: the floor of a
-    capped topic goes through each segment, and takes it off whole (`reclaim.py`) before long."""
+    """Return whether deletes reach `DEAD_SHARE` of the segment's rows. Rows below the floor at its front do not count: the
+    floor of a capped topic moves through each segment, which is soon reclaimed whole (`reclaim.py`)."""
     summary = segment.summary
     below = max(topic.retained_after_seq - summary.first_seq + 1, 0)
     return dead_rows(topic, segment) - below >= DEAD_SHARE * summary.rows

@@ -1,8 +1,8 @@
-"""Sealing: the oldest unsegmented frames of a topic become a segment, and the WAL's files are free of them.
+"""Sealing: writes the oldest unsegmented frames of a topic to a segment, so that WAL files no longer need to hold them.
 
-A segment is cut by records, bytes or age, and at a checkpoint where a topic has much unsegmented. What is gone is not
-written: deleted rows, and rows below the floors; but a KV topic keeps what its fold's base does not cover yet, since a fold
-that is lost is made of base and log.
+A segment is cut by records, bytes or age, and at a checkpoint if a topic has much unsegmented. Dead rows are not written:
+deleted ones, and those below the floors; but a KV topic keeps the rows that its fold's base does not cover yet, since a lost
+fold is rebuilt from base and log.
 Threading: event loop; reading and writing on the background thread.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LiveRows(NamedTuple):
-    """Which rows of a topic's log are still needed: those above `floors.trim` that are not in `deleted`."""
+    """Rows of a topic's log that are still needed: those above `floors.trim` that are not in `deleted`."""
 
     floors: Floors
     deleted: SeqSet
@@ -42,16 +42,16 @@ class Sealer:
         self._bytes_max = bytes_max
 
     def is_full(self, topic: Topic) -> bool:
-        """True = a whole segment is due by records or bytes."""
+        """Return whether a whole segment is due by records or bytes."""
         index = topic.index
         return index.frame_bytes >= self._bytes_max or index.record_count >= self._records_max
 
     async def seal(self, topic: Topic, through_seq: int) -> None:
-        """Seal every frame that begins at or below `through_seq`, in as many segments as their bounds ask for; none of a
-        topic whose deletion is under way.
+        """Seal every frame that begins at or below `through_seq`, in as many segments as the bounds require; nothing of a
+        topic that is being deleted.
 
         Raises:
-            as `SegmentSwap.write`; what was sealed before stays so.
+            as `SegmentSwap.write`; segments sealed before the error stay.
         """
         while topic.index.first_seq and topic.index.first_seq <= through_seq and not topic.closing:
             entries = topic.index.entries_through(through_seq, records_max=self._records_max, bytes_max=self._bytes_max)
@@ -61,17 +61,17 @@ class Sealer:
 
 
 def live_rows_of(topic: Topic) -> LiveRows:
-    """What of a topic's rows must be written again when its files are."""
+    """Return the present set of needed rows, for a rewrite of the topic's files."""
     return LiveRows(Floors(delete=topic.retained_after_seq), topic.deleted_seqs.copy())
 
 
-def iter_live_rows(files: LogFiles, extent: LogExtent, kept: LiveRows) -> Iterator[Batch]:
-    """The needed rows of an extent, batch by batch. Blocking.
+def iter_live_rows(files: LogFiles, extent: LogExtent, live: LiveRows) -> Iterator[Batch]:
+    """Iterate the needed rows of an extent, batch by batch. Blocking.
 
     Raises:
         DataCorrupt.
     """
     for stored in files.batches(extent):
-        batch = visible(stored, kept.floors, kept.deleted)
+        batch = visible(stored, live.floors, live.deleted)
         if batch.count:
             yield batch

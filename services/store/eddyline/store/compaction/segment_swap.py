@@ -1,13 +1,13 @@
-"""Swapping segments: write the new file, log one synced SegmentChange, give the file its name, let the old ones go.
+"""Segment swap: write the new file, log one synced SegmentChange, rename the file, release the old ones.
 
     temporary written, fsynced, read back; directory fsynced    (background thread)
-    SegmentChange                                               (commit; from here on it counts)
+    SegmentChange                                               (commit; from here on the new set is valid)
     rename, directory fsync                                     (background thread)
-    replaced files unlinked once nobody reads them              (`garbage.py`)
+    replaced files unlinked once they have no readers           (`garbage.py`)
 
 I1: a crash between two of these steps leaves either the old set, with a temporary that recovery removes, or the new set,
-with a temporary that recovery renames. I2: nothing is lost by a failure: the old set stays, and the work is done again.
-Threading: event loop; one swap of a topic at a time (`maintenance.py` runs one job at a time).
+with a temporary that recovery renames. I2: a failure loses nothing: the old set stays, and the work is done again.
+Threading: event loop; one swap of a topic at a time (`background/scheduler.py` runs one job at a time).
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class SegmentSwap:
         remove: Sequence[Segment] = (),
         segmented_seq: int = 0,
     ) -> None:
-        """Put what `batches` gives, read on the background thread, in the place of `remove`; nothing where it gives none.
+        """Replace the segments `remove` by one of the rows of `batches`, read on the background thread; by none if there are
+        no rows.
 
         Raises:
             OSError, DataCorrupt: nothing changed. ReadOnly, CommitUnknown: as the engine's `control`.
@@ -94,15 +95,15 @@ class SegmentSwap:
         await self.change(topic, change, footer)
 
     async def change(self, topic: Topic, change: SegmentChange, footer: Footer | None = None) -> None:
-        """Log a change whose new file, if there is one, is written; then name it and let the old ones go."""
+        """Log a change whose new file, if any, is written already; then rename the file and release the old segments."""
         topic_dir = self._layout.topic_dir(topic.id)
 
         def committed(_: object) -> None:
-            self._garbage.segments(apply_segment_change(topic, change, topic_dir))
+            self._garbage.add_segments(apply_segment_change(topic, change, topic_dir))
             self._engine.table.segmented.add(topic)
             if footer is not None:
                 for segment in topic.segments.within(footer.summary.first_seq, footer.summary.last_seq):
-                    self._files.keep_footer(segment, footer)
+                    self._files.cache_footer(segment, footer)
 
         body = control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=topic.last_ts_ms)
         if not topic.closing:
@@ -114,7 +115,7 @@ class SegmentSwap:
         await self._garbage.sweep()
 
     async def write_base(self, topic: Topic, seq: int, batches: Callable[[], Iterator[Batch]]) -> None:
-        """Put a dump of the fold as of `seq` in the place of the topic's base. One without rows has no file.
+        """Replace the topic's base by a dump of the fold as of `seq`. A base without rows has no file.
 
         Raises:
             OSError, DataCorrupt, FoldFailed: the old base stays. ReadOnly, CommitUnknown: as the engine's `control`.
@@ -137,19 +138,19 @@ class SegmentSwap:
         try:
             await self._engine.control(body, committed.append, topic)
         finally:
-            if committed:  # whoever is cancelled meanwhile: the log has it, and the next catalog must
+            if committed:  # also after a cancellation: the log has the change, so the next catalog must have it
                 await self._base_committed(topic, change, path if summary is not None else None)
         await self._garbage.sweep()
 
     async def _base_committed(self, topic: Topic, change: SegmentChange, path: Path | None) -> None:
-        """Name the base's file, then have it count: whoever looks for a base looks for its file, where a segment counts
-        from its frame on."""
+        """Rename the base's file, then apply the change: readers of a base expect the file under its name, while a segment
+        is valid from its frame on."""
         naming = self._worker.submit(partial(self._rename_base, path))
         try:
             await settled(naming)
         finally:
             if naming.done() and naming.exception() is None and not topic.deleted:  # else its directory goes as a whole
-                self._garbage.segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))
+                self._garbage.add_segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))
                 self._engine.table.dirty.add(topic)
 
     def _rename_base(self, path: Path | None) -> None:
@@ -165,7 +166,7 @@ class SegmentSwap:
 
     def _write(self, topic_id: int, source: SegmentSource, batches: Callable[[], Iterator[Batch]]) -> Footer | None:
         topic_dir = self._layout.make_topic_dir(self._files.fs, topic_id)
-        # The name says which seqs the file holds: known when it is written, so the temporary has a name of its own first.
+        # The name holds the file's seqs, which are known only after the write: the temporary has a name of its own first.
         path = temporary(segment_file(topic_dir, SegmentId(0, 0, source.generation)))
         done = False
         try:
@@ -181,7 +182,7 @@ class SegmentSwap:
         return footer
 
     def _name(self, path: Path) -> None:
-        """The file is named by a committed frame: a failure here is mended by the next start."""
+        """Rename the file of a committed frame; if that fails, the next start renames it."""
         try:
             rename_temporary(self._files.fs, path)
         except OSError as error:
@@ -193,13 +194,13 @@ class SegmentSwap:
 
 
 def next_source(topic: Topic) -> SegmentSource:
-    """What the next file of a topic says of itself; its generation is taken."""
+    """Return the metadata of a topic's next file, and use up its generation."""
     generation = topic.next_generation
     topic.next_generation += 1
     return SegmentSource(topic.id, topic.name, topic.kind.name, topic.config_version, generation)
 
 
 def rename_temporary(fs: Fs, path: Path) -> None:
-    """Give a file that a committed frame names its name, durably."""
+    """Rename the temporary of a committed frame's file, durably."""
     fs.rename(temporary(path), path)
     fs.fsync_dir(path.parent)

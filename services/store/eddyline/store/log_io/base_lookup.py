@@ -1,9 +1,9 @@
-"""Looking up keys in the base of a KV topic's fold: its entries as they were at one seq, in one file, in key order.
+"""Key lookup in the base of a KV topic's fold: the entries as of one seq, in one file, in key order.
 
-A base is an Arrow file as a segment is; its footer denies keys that it has not. A key is found by halving over its record
-batches, a prefix from the first batch that may begin it. What was deleted since the base was made is still in the file: the
-topic's deleted seqs name these entries, and they are left out here.
-I1: a base that is replaced while it is read is looked up anew.
+A base is an Arrow file like a segment; its footer's filter rules keys out. A key is found by binary search over the record
+batches, a prefix from the first batch that may hold it on. Entries deleted since the base was made are still in the file:
+the topic's deleted seqs name them, and lookups leave them out.
+I1: if the base is replaced during a lookup, the lookup is repeated in the new one.
 Threading: event loop; files are read on the reader threads.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class BaseLookup:
-    """Reads the bases of any topic of a store."""
+    """Key lookups in the base of any topic of a store."""
 
     def __init__(self, *, fs: Fs, layout: Layout, worker: Worker) -> None:
         self._fs = fs
@@ -42,23 +42,23 @@ class BaseLookup:
         self._worker = worker
 
     async def entry(self, topic: Topic, key: bytes) -> Record | None:
-        """The base's entry of a key; None where it has none, or none any more.
+        """Return the base's entry of a key; None = no entry, or a deleted one.
 
         Raises:
             DataCorrupt.
         """
-        found = await self._rows(topic, Match(MatchField.KEY, MatchKind.EQ, key))
-        live = [row for batch in found for row in batch.to_rows() if row.seq not in topic.deleted_seqs]
+        batches = await self._rows(topic, Match(MatchField.KEY, MatchKind.EQ, key))
+        live = [row for batch in batches for row in batch.to_rows() if row.seq not in topic.deleted_seqs]
         return live[0] if live else None
 
     async def seqs(self, topic: Topic, match: Match) -> NDArray[np.uint64]:
-        """Seqs of the entries whose keys match.
+        """Return the seqs of the entries whose keys match, deleted ones included.
 
         Raises:
             DataCorrupt.
         """
-        found = await self._rows(topic, match)
-        return np.concatenate([np.zeros(0, dtype="<u8"), *(batch.seq_array() for batch in found)])
+        batches = await self._rows(topic, match)
+        return np.concatenate([np.zeros(0, dtype="<u8"), *(batch.seq_array() for batch in batches)])
 
     async def _rows(self, topic: Topic, match: Match) -> list[Batch]:
         while (base := topic.base) is not None and base.rows:
@@ -73,15 +73,15 @@ class BaseLookup:
 
 
 def _matching(fs: Fs, path: Path, match: Match) -> list[Batch]:
-    """The rows of a base that match; their seqs alone where they may be many. Blocking."""
+    """Return the rows of a base that match; of a prefix match the seqs alone, since there may be many rows. Blocking."""
     footer = read_footer(fs, path)
     exact = match.kind is MatchKind.EQ
     if not (footer.may_hold_key(match.value) if exact else footer.may_hold_key_prefix(match.value)):
         return []
-    found: list[Batch] = []
+    batches: list[Batch] = []
     file = fs.open(path)
     try:
-        # The last batch whose first key is not above the value: nothing before it can match.
+        # The last batch whose first key is not above the value: earlier batches cannot match.
         low, high = 0, len(footer.batches) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -93,12 +93,12 @@ def _matching(fs: Fs, path: Path, match: Match) -> list[Batch]:
             batch = read_batch(file, path, entry)
             rows = batch.select(matched(batch, match))
             if rows.count:
-                found.append(rows if exact else _seqs_alone(rows))
-            elif found or _first_key(batch) > match.value:
+                batches.append(rows if exact else _seqs_alone(rows))
+            elif batches or _first_key(batch) > match.value:
                 break
     finally:
         file.close()
-    return found
+    return batches
 
 
 def _first_key(batch: Batch) -> bytes:

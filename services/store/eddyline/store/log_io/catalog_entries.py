@@ -1,4 +1,4 @@
-"""A topic as the catalog keeps it, and back. What is not in an entry is rebuilt from the log behind the checkpoint.
+"""Conversion between topics and catalog entries. State that an entry lacks is rebuilt from the log after the checkpoint.
 
 Threading: event loop (`encode_catalog_topic`), or recovery before it serves (`restore_catalog_topic`).
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def encode_catalog_topic(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -> TopicEntry:
-    """A topic at a moment when nothing of it is under way. `clean` = the store ends: an EPHEMERAL topic's reservation is
-    given back, so that its next seq is the one after its head."""
+    """Encode a topic at a moment when no append of it is in flight. `clean` = the store stops: an EPHEMERAL topic's
+    reservation is given back, so that its next seq is the one after its head."""
     ends = clean and topic.is_ephemeral
     return TopicEntry(
         id=topic.id,
@@ -55,7 +55,7 @@ def encode_catalog_topic(topic: Topic, source: SourceEntry | None, *, clean: boo
         gaps=topic.uncounted.serialize(),
         erase_due_ms=topic.erase_due_ms,
         writers=tuple(
-            WriterEntry(name, known.fence, known.stored, known.moved_ms) for name, known in topic.stored_writers()
+            WriterEntry(name, writer.fence, writer.stored, writer.moved_ms) for name, writer in topic.stored_writers()
         ),
         source=source,
         keys=tuple(topic.remembered_keys()),
@@ -63,7 +63,7 @@ def encode_catalog_topic(topic: Topic, source: SourceEntry | None, *, clean: boo
 
 
 def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
-    """A topic's source as the catalog keeps it."""
+    """Return the catalog entry of a topic's source; None = the topic has no source."""
     source = sources.find(topic.source) if topic.source else None
     if source is None:
         return None
@@ -71,16 +71,16 @@ def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
 
 
 def source_entry(source: Source | ReplayedSource) -> SourceEntry:
-    """The same, of a source in memory or as the frames left it."""
+    """Encode a source, in memory or as replayed from frames."""
     definition, lease = source.definition, (source.fence, source.holder, source.lease_ms)
     return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.control, source.stop)
 
 
 def restore_catalog_topic(entry: TopicEntry, topic_dir: Path, key_budget: KeyBudget) -> Topic:
-    """The topic of an entry, without its source.
+    """Build the topic of an entry, without its source.
 
     Raises:
-        DataCorrupt: the bitmaps are none.
+        DataCorrupt: a bitmap cannot be decoded.
     """
     topic = Topic(
         name=entry.name,
@@ -120,10 +120,10 @@ def restore_catalog_topic(entry: TopicEntry, topic_dir: Path, key_budget: KeyBud
 
 
 def source_from(entry: TopicEntry) -> ReplayedSource | None:
-    """The source of an entry's topic.
+    """Decode the source of an entry's topic; None = the topic has no source.
 
     Raises:
-        DataCorrupt: its settings are none.
+        DataCorrupt: the settings cannot be decoded.
     """
     source = entry.source
     if source is None:

@@ -1,10 +1,10 @@
-"""Reading what a topic has on disk: WAL frames and segments' record batches, verified, and lists of both in seq order.
+"""Files of a topic's log: verified reads of WAL frames and of segments' record batches, and extents of both in seq order.
 
-A `LogExtent` is taken on the loop: the segments (held, so that no file goes while it is read) and index entries that hold a
-range of seqs. Its batches are read anywhere. They are what was stored: rows below floors and deleted ones included.
-I1: an extent's batches are in seq order. I2: who took an extent lets go of it.
-I3: footers are kept as long as they fit the bound, least recently used first out; whoever has one keeps it.
-Threading: open segment files and footers are guarded by one lock, a leaf; extents are taken and let go of on the event loop.
+A `LogExtent` is made on the event loop: the segments (held, so that no file is removed while it is read) and index entries
+that hold a range of seqs. Any thread may read its batches. They are as stored: rows below floors and deleted ones included.
+I1: an extent's batches are in seq order. I2: the creator of an extent closes it.
+I3: footers are cached up to a byte bound, least recently used out first; a caller that has a footer may keep using it.
+Threading: one lock, a leaf, guards open segment files and footers; extents are made and closed on the event loop.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 OPEN_FILES_MAX: Final = 256
 """Segment files kept open between reads: an open costs 10 us, a descriptor is one of some 20 000."""
 FOOTERS_BYTES_MAX: Final = 64 << 20
-"""Footers kept, where nobody says otherwise: reading one takes 0.15 ms, and 2 ms where it has 262 000 keys (330 KB)."""
+"""Default bound of cached footers: reading one takes 0.15 ms, or 2 ms with 262 000 keys (330 KB)."""
 FOOTER_OVERHEAD_BYTES: Final = 2_000
 BATCH_ENTRY_BYTES: Final = 500
-"""What a footer takes beside its filters, and a batch of it; seen with tracemalloc, rounded up."""
+"""Memory of a footer without its filters, and of each batch entry in it; measured with tracemalloc, rounded up."""
 
 
 class FrameReader(Protocol):
-    """One WAL shard's frames by their places."""
+    """One WAL shard's frames by location."""
 
     def read(self, location: Location) -> Frame:
-        """The frame at a place.
+        """Read the frame at a location.
 
         Raises:
             DataCorrupt.
@@ -62,40 +62,40 @@ class LogFiles:
         self._footer_bytes_max = footer_bytes_max
         self._with_footer: OrderedDict[Path, Segment] = OrderedDict()
         self.footer_bytes = 0
-        """Held by footers."""
+        """Memory of the cached footers."""
 
     def frame(self, topic_id: int, location: Location) -> Batch:
-        """The batch of a frame of this topic.
+        """Read the batch of a frame of this topic.
 
         Raises:
-            DataCorrupt: it is not there, or not right.
+            DataCorrupt: no frame is at the location, or its checksum is wrong.
         """
         batch = self._wals[topic_id % len(self._wals)].read(location).batch
         assert batch is not None, "only appends are indexed"
         return batch
 
     def footer(self, segment: Segment) -> Footer:
-        """A segment's footer; read where it is not kept.
+        """Return a segment's footer, from the cache or from its file.
 
         Raises:
             DataCorrupt.
         """
-        footer = self.kept_footer(segment)
+        footer = self.cached_footer(segment)
         if footer is None:
             footer = read_footer(self.fs, segment.path)
-            self.keep_footer(segment, footer)
+            self.cache_footer(segment, footer)
         return footer
 
-    def kept_footer(self, segment: Segment) -> Footer | None:
-        """A segment's footer, if it is kept."""
+    def cached_footer(self, segment: Segment) -> Footer | None:
+        """Return a segment's footer if it is cached."""
         with self._lock:
             footer = segment.footer
             if footer is not None:
                 self._with_footer.move_to_end(segment.path)
             return footer
 
-    def keep_footer(self, segment: Segment, footer: Footer) -> None:
-        """Keep a footer with its segment; those used longest ago go where the bound is passed."""
+    def cache_footer(self, segment: Segment, footer: Footer) -> None:
+        """Cache a footer with its segment; above the bound the least recently used ones are dropped."""
         with self._lock:
             self._drop_footer(segment.path)
             segment.footer = footer
@@ -111,31 +111,32 @@ class LogFiles:
             segment.footer = None
 
     def batch(self, segment: Segment, entry: BatchEntry) -> Batch:
-        """One record batch of a segment that is held.
+        """Read one record batch of a segment; the caller holds the segment.
 
         Raises:
             DataCorrupt.
         """
-        file = self._take(segment.path)
+        file = self._borrow(segment.path)
         try:
             return read_batch(file, segment.path, entry)
         finally:
-            self._give_back(segment.path, file)
+            self._return_file(segment.path, file)
 
     def message(self, segment: Segment, entry: BatchEntry) -> bytes:
-        """One record batch of a segment that is held, as it was written: an Arrow IPC message.
+        """Read one record batch of a segment as written, an Arrow IPC message; the caller holds the segment.
 
         Raises:
             DataCorrupt.
         """
-        file = self._take(segment.path)
+        file = self._borrow(segment.path)
         try:
             return read_message(file, segment.path, entry)
         finally:
-            self._give_back(segment.path, file)
+            self._return_file(segment.path, file)
 
     def batches(self, extent: LogExtent, after_seq: int = 0) -> Iterator[Batch]:
-        """The stored batches of an extent that hold a seq above `after_seq`, whole. Blocking; one at a time in memory.
+        """Iterate the stored batches of an extent that hold a seq above `after_seq`, whole. Blocking; one in memory at a
+        time.
 
         Raises:
             DataCorrupt.
@@ -150,7 +151,7 @@ class LogFiles:
                 yield self.frame(extent.topic_id, index_entry.location)
 
     def close(self) -> None:
-        """Close what is kept open, and let go of footers. Nobody reads any more by this one."""
+        """Close open files and drop cached footers. No read may follow."""
         with self._lock:
             files = list(self._open.values())
             self._open.clear()
@@ -159,14 +160,14 @@ class LogFiles:
         for file in files:
             file.close()
 
-    def _take(self, path: Path) -> File:
-        """An open file, for the caller alone."""
+    def _borrow(self, path: Path) -> File:
+        """Return an open file that no other caller uses until it is returned."""
         with self._lock:
             file = self._open.pop(path, None)
-        return file if file is not None else self._opened(path)
+        return file if file is not None else self._open_file(path)
 
-    def _opened(self, path: Path) -> File:
-        """A segment is named in the log a moment before its file is: until then it has its temporary name."""
+    def _open_file(self, path: Path) -> File:
+        """Open a segment's file. A segment is in the log a moment before its file is renamed: try the temporary name too."""
         try:
             for name in (path, temporary(path)):
                 with suppress(FileNotFoundError):
@@ -177,20 +178,20 @@ class LogFiles:
                 raise
             raise unreadable(path, 0, error) from error
 
-    def _give_back(self, path: Path, file: File) -> None:
+    def _return_file(self, path: Path, file: File) -> None:
         closing: list[File] = []
         with self._lock:
-            known = self._open.pop(path, None)
-            if known is not None:
-                closing.append(known)
+            previous = self._open.pop(path, None)
+            if previous is not None:
+                closing.append(previous)
             self._open[path] = file
             if len(self._open) > OPEN_FILES_MAX:
                 closing.append(self._open.popitem(last=False)[1])
-        for one in closing:
-            one.close()
+        for closed in closing:
+            closed.close()
 
     def forget(self, path: Path) -> None:
-        """A file is about to be unlinked: close it, so that its blocks are free, and forget its footer."""
+        """Close a file that is about to be unlinked, so that its blocks are freed, and drop its footer."""
         with self._lock:
             file = self._open.pop(path, None)
             self._drop_footer(path)
@@ -209,20 +210,21 @@ class LogExtent:
             segment.hold()
 
     def close(self) -> None:
-        """Let go of the segments."""
+        """Release the segments."""
         for segment in self.segments:
             segment.let_go()
         self.segments = ()
 
 
 def footer_bytes(footer: Footer) -> int:
-    """What a footer takes in memory, about."""
+    """Estimate a footer's memory."""
     filters = len(footer.keys.bits) + len(footer.tags.bits)
     return FOOTER_OVERHEAD_BYTES + filters + BATCH_ENTRY_BYTES * len(footer.batches)
 
 
 def extent_of(topic: Topic, after_seq: int = 0, through_seq: int | None = None) -> LogExtent:
-    """All that a topic has stored above `after_seq` and up to `through_seq` (None = the head), by whole pieces."""
+    """Return the extent of a topic's stored records above `after_seq` and up to `through_seq` (None = the head), by whole
+    pieces."""
     last_seq = topic.head_seq if through_seq is None else through_seq
     segments = topic.segments.within(after_seq + 1, last_seq)
     entries = [entry for entry in topic.index.entries_through(last_seq) if entry.last_seq > after_seq]

@@ -1,9 +1,10 @@
-"""Files that nothing names any more: unlinked when the last reader lets go, and remembered by the catalog until then.
+"""Garbage: replaced files, unlinked when their last reader releases them, and listed in the catalog until then.
 
-What is in here was named once and is replaced by a committed frame: removing it loses nothing. What was never named is not
-garbage: recovery sets it aside (`orphans.py`). Of deleted topics it also remembers which still lie in WAL files and fold.
-I1: a path stays in `paths` until it is gone from the disk, so that a checkpoint before the unlink forgets none.
-Failure: what cannot be removed now is tried again at the next `sweep`, or by the next start.
+A garbage file was part of the log until a committed frame replaced it: removing it loses nothing. A file that was never part
+of the log is not garbage: recovery sets it aside (`orphans.py`). Garbage also lists the deleted topics that WAL files and
+fold still hold.
+I1: a path stays in `paths` until it is removed from the disk, so that a checkpoint before the unlink still lists it.
+Failure: a removal that fails is tried again at the next `sweep`, or by the next start.
 Threading: event loop; files are removed on the background thread.
 """
 
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Garbage:
-    """What is to be removed from one data directory."""
+    """Files and deleted topics to remove from one data directory."""
 
     def __init__(self, *, layout: Layout, files: LogFiles, worker: Worker, erase_within_ms: int) -> None:
         self._layout = layout
@@ -42,45 +43,45 @@ class Garbage:
         self._erase_within_ms = erase_within_ms
         self._paths: dict[str, bool] = {}
         self.erasing: dict[int, ErasingEntry] = {}
-        """Deleted topics by id, until WAL and fold hold nothing of them (`erase_topic.py`)."""
+        """Deleted topics by id, until WAL and fold no longer hold their records (`background/erasure.py`)."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Relative to the data directory; a topic's directory ends in a slash."""
         return tuple(sorted(self._paths))
 
-    def segments(self, segments: Sequence[Segment]) -> None:
-        """Segments that were replaced: each goes once nobody reads it."""
+    def add_segments(self, segments: Sequence[Segment]) -> None:
+        """Add replaced segments: each becomes removable once its last reader releases it."""
         for segment in segments:
             self._paths[self._name(segment.path)] = False
-            segment.replace(lambda freed: self.file(freed.path))
+            segment.replace(lambda freed: self._add_file(freed.path))
 
-    def replayed(self, head: CatalogHead, segments: Sequence[Segment], gone: Iterable[ErasingEntry]) -> None:
-        """What an earlier run had not removed yet, as the catalog and the log behind it say."""
+    def restore(self, head: CatalogHead, segments: Sequence[Segment], gone: Iterable[ErasingEntry]) -> None:
+        """Add the garbage of earlier runs, as listed by the catalog and the log after it."""
         self._paths.update(dict.fromkeys(head.garbage, True))
         for segment in segments:
-            self.file(segment.path)
+            self._add_file(segment.path)
         for entry in gone:
-            self._paths[self.directory(entry.topic_id)] = True
+            self._paths[self._directory(entry.topic_id)] = True
         self.erasing.update((entry.topic_id, entry) for entry in (*head.erasing, *gone))
 
-    def directory(self, topic_id: int) -> str:
-        """A topic's directory, as `paths` names it."""
+    def _directory(self, topic_id: int) -> str:
+        """Return a topic's directory in the form of `paths`."""
         return self._name(self._layout.topic_dir(topic_id)) + "/"
 
-    def of_topic(self, topic_id: int) -> bool:
-        """True = some file of the topic is still to be removed."""
-        directory = self.directory(topic_id)
+    def has_files_of(self, topic_id: int) -> bool:
+        """Return whether some file of the topic is not removed yet."""
+        directory = self._directory(topic_id)
         return any(name.startswith(directory) for name in self._paths)
 
-    def file(self, path: Path) -> None:
-        """A file that nobody reads."""
+    def _add_file(self, path: Path) -> None:
+        """Add a file without readers."""
         self._paths[self._name(path)] = True
 
-    def topic(self, topic: Topic) -> None:
-        """A deleted topic's directory and memory, whoever still reads them: blocks live as long as their file is open."""
+    def add_topic(self, topic: Topic) -> None:
+        """Add a deleted topic's directory and free its memory; its readers keep unlinked files open until they end."""
         if topic.next_generation > 1:  # it has files, or its first is being written
-            self._paths[self.directory(topic.id)] = True
+            self._paths[self._directory(topic.id)] = True
         if not topic.is_ephemeral:
             due_ms = topic.last_ts_ms + self._erase_within_ms
             self.erasing[topic.id] = ErasingEntry(topic.id, due_ms, topic.folds)
@@ -88,7 +89,7 @@ class Garbage:
             topic.memory.drop_through(topic.head_seq)
 
     async def sweep(self) -> None:
-        """Remove what nobody reads any more."""
+        """Remove files without readers."""
         ready = [name for name, free in self._paths.items() if free]
         if not ready:
             return
@@ -103,11 +104,11 @@ class Garbage:
 
 
 def remove_named(files: LogFiles, layout: Layout, name: str) -> bool:
-    """Remove a file or a topic's directory of the data directory; True = it is gone. Blocking."""
+    """Remove a file or a topic's directory of the data directory; True = it is removed. Blocking."""
     path, fs = layout.data_dir / name, files.fs
     try:
         if not name.endswith("/") and fs.exists(temporary(path)):
-            fs.unlink(temporary(path))  # named in the log, but the file never got its name
+            fs.unlink(temporary(path))  # part of the log, but the file was never renamed
         if not fs.exists(path):
             return True
         if name.endswith("/"):

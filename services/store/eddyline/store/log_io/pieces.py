@@ -1,8 +1,8 @@
-"""One topic's log piece by piece, wherever it lies: segments, then WAL frames, or memory.
+"""One topic's log piece by piece, from segments, then WAL frames, or from memory.
 
-Each step looks the next piece up anew, so that a log may be sealed, merged and trimmed between two steps. What is read is
-kept in the cache, and a segment's next record batches are read ahead, a few for each reader. Rows below floors and deleted
-ones are the caller's to hide.
+Each step looks up the next piece again, so that a log may be sealed, merged and trimmed between two steps. Batches read are
+cached, and a segment's next record batches are read ahead, a few for each reader. The caller must hide rows below floors and
+deleted ones.
 Threading: event loop; files are read on the reader threads.
 """
 
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.wal import Location
 
 LARGE_BYTES: Final = 9 << 20
-"""Above what a record batch of a segment was ever cut to. Frames of single large appends, up to 64 MiB, are read one at a
-time: each is in memory twice while it is parsed, and reads of the others fill the threads."""
+"""Larger than any record batch of a segment. Frames of single large appends, up to 64 MiB, are read one at a time: each is
+in memory twice while it is parsed, and reads of the others fill the threads."""
 AHEAD: Final = 3
-"""Record batches of a segment, of 768 KiB each, that are read while one is on its way out."""
+"""Record batches of a segment, of 768 KiB each, that are read ahead while one is being sent."""
 PIECES_AT_ONCE: Final = 64
-"""Pieces looked up, whoever wants them, between two turns of the loop: those that are in memory are there without a wait,
-and a search through a million single appends is a million of them, some 10 us each."""
+"""Lookups by all callers before the event loop is yielded: a piece in memory is returned without an await, and a search
+through a million single appends makes a million lookups of some 10 us each."""
 
 
 class StoredPiece(NamedTuple):
-    """A stored batch, whole; `last_seq` is the last seq that is looked at with it: a skipped segment has no batch.
+    """A stored batch, whole; `last_seq` is the last seq that it covers. A skipped segment has no batch.
 
-    `ends` = no append lies on both sides of `last_seq`; False = one may: a record batch of a segment may end in a large one.
+    `ends` = no append lies on both sides of `last_seq`; False = one may: a segment's record batch may end inside a large
+    append.
     """
 
     last_seq: int
@@ -50,7 +51,7 @@ class StoredPiece(NamedTuple):
 
 
 class PreviousPiece(NamedTuple):
-    """A stored batch, whole, on the way back; `first_seq` is the first seq that is looked at with it."""
+    """A stored batch, whole, of a backward read; `first_seq` is the first seq that it covers."""
 
     first_seq: int
     batch: Batch | None
@@ -58,10 +59,10 @@ class PreviousPiece(NamedTuple):
 
 @contextmanager
 def unless_deleted(topic: Topic) -> Iterator[None]:
-    """While a topic's files are read: those of a deleted one go whoever reads them, and are not corrupt.
+    """Guard a read of a topic's files: those of a deleted topic are removed during reads, and are not corrupt.
 
     Raises:
-        TopicNotFound: in the place of DataCorrupt, where it was deleted meanwhile.
+        TopicNotFound: instead of DataCorrupt, if the topic was deleted meanwhile.
     """
     try:
         yield
@@ -72,8 +73,8 @@ def unless_deleted(topic: Topic) -> Iterator[None]:
 
 
 def _ends_append(footer: Footer, position: int) -> bool:
-    """Whether a record batch ends where an append does. A segment is made of whole frames, these of whole appends, and an
-    append has one commit time."""
+    """Return whether a record batch ends where an append ends. A segment consists of whole frames, a frame of whole appends,
+    and an append has one commit time."""
     entries = footer.batches
     return position + 1 == len(entries) or entries[position].last_ts_ms != entries[position + 1].first_ts_ms
 
@@ -90,8 +91,8 @@ class StoredLog:
         self._cache = cache
         self._worker = worker
         self._large = asyncio.Lock()
-        self._looks = 0
-        self._under_way: dict[tuple[Segment, int], asyncio.Future[Batch]] = {}
+        self._lookups = 0
+        self._in_flight: dict[tuple[Segment, int], asyncio.Future[Batch]] = {}
 
     async def after(
         self,
@@ -99,54 +100,53 @@ class StoredLog:
         seq: int,
         *,
         may_hold: Callable[[Footer], bool] | None = None,
-        wanted: Callable[[SegmentSummary | BatchEntry], bool] | None = None,
+        may_match: Callable[[SegmentSummary | BatchEntry], bool] | None = None,
     ) -> StoredPiece | None:
-        """The first piece that holds a seq above `seq`; None = there is none. A segment whose footer `may_hold` denies is
-        passed over, as a piece without batch; so is what `wanted` does not want by its numbers, a whole segment or one
-        record batch.
+        """Return the first piece that holds a seq above `seq`; None = no such piece. A segment whose footer fails `may_hold`
+        is skipped, as a piece without batch; so is a segment or record batch whose summary fails `may_match`.
 
         Raises:
-            DataCorrupt: it cannot be read, or is not what was written. TopicNotFound: it was deleted meanwhile.
+            DataCorrupt: it cannot be read, or its checksum is wrong. TopicNotFound: the topic was deleted meanwhile.
         """
-        await self._take_turns()
+        await self._yield_loop()
         segment = topic.segments.after(seq)
         if segment is not None:
-            if wanted is not None and not wanted(segment.summary):
+            if may_match is not None and not may_match(segment.summary):
                 return StoredPiece(segment.summary.last_seq, None)
             with unless_deleted(topic):
-                return await self._of_segment(segment, seq, may_hold, wanted)
+                return await self._of_segment(segment, seq, may_hold, may_match)
         if topic.memory is not None:
             batch = topic.memory.after(seq)
             if batch is None and topic.deleted:
-                raise _deleted(topic)  # its memory went with it: not that there was nothing
+                raise _deleted(topic)  # its memory was freed with it: the records existed
             return StoredPiece(batch.last_seq, batch) if batch is not None else None
         position = topic.index.position_after(seq)
         if position == len(topic.index):
             return None
         entry = topic.index.entry(position)
         with unless_deleted(topic):
-            found = await self._frame(topic, entry)
-        if found is None:
-            return await self.after(topic, seq, may_hold=may_hold, wanted=wanted)
-        return StoredPiece(entry.last_seq, found)
+            frame_batch = await self._frame(topic, entry)
+        if frame_batch is None:
+            return await self.after(topic, seq, may_hold=may_hold, may_match=may_match)
+        return StoredPiece(entry.last_seq, frame_batch)
 
     async def through(
         self, topic: Topic, seq: int, *, may_hold: Callable[[Footer], bool] | None = None
     ) -> PreviousPiece | None:
-        """The last piece that holds a seq at or below `seq`: the way back of `after`, for topics that are on disk.
+        """Return the last piece that holds a seq at or below `seq`: the backward form of `after`, for topics on disk.
 
         Raises:
             DataCorrupt, TopicNotFound.
         """
-        await self._take_turns()
+        await self._yield_loop()
         position = topic.index.position_through(seq)
         if position >= 0:
             entry = topic.index.entry(position)
             with unless_deleted(topic):
-                found = await self._frame(topic, entry)
-            if found is None:
+                frame_batch = await self._frame(topic, entry)
+            if frame_batch is None:
                 return await self.through(topic, seq, may_hold=may_hold)
-            return PreviousPiece(entry.first_seq, found)
+            return PreviousPiece(entry.first_seq, frame_batch)
         segment = topic.segments.through(seq)
         if segment is None:
             return None
@@ -162,16 +162,16 @@ class StoredLog:
             segment.let_go()
 
     async def footer(self, segment: Segment) -> Footer:
-        """A segment's footer; the caller holds the segment.
+        """Return a segment's footer; the caller holds the segment.
 
         Raises:
             DataCorrupt.
         """
-        footer = self.files.kept_footer(segment)
+        footer = self.files.cached_footer(segment)
         return footer if footer is not None else await self._worker.submit(partial(self.files.footer, segment))
 
     async def batch(self, segment: Segment, entry: BatchEntry) -> Batch:
-        """One record batch of a segment; the caller holds it.
+        """Read one record batch of a segment; the caller holds the segment.
 
         Raises:
             DataCorrupt.
@@ -179,9 +179,9 @@ class StoredLog:
         batch = self._cache.get((segment, entry.offset))
         return batch if batch is not None else await asyncio.shield(self._reading(segment, entry))
 
-    async def _take_turns(self) -> None:
-        self._looks += 1
-        if self._looks % PIECES_AT_ONCE == 0:
+    async def _yield_loop(self) -> None:
+        self._lookups += 1
+        if self._lookups % PIECES_AT_ONCE == 0:
             await asyncio.sleep(0)
 
     async def _of_segment(
@@ -189,7 +189,7 @@ class StoredLog:
         segment: Segment,
         seq: int,
         may_hold: Callable[[Footer], bool] | None,
-        wanted: Callable[[SegmentSummary | BatchEntry], bool] | None,
+        may_match: Callable[[SegmentSummary | BatchEntry], bool] | None,
     ) -> StoredPiece:
         segment.hold()
         try:
@@ -199,42 +199,42 @@ class StoredLog:
             position = footer.batch_after(seq)
             entry = footer.batches[position]
             ends = _ends_append(footer, position)
-            if wanted is not None and not wanted(entry):
+            if may_match is not None and not may_match(entry):
                 return StoredPiece(entry.last_seq, None, ends)
             if seq < entry.first_seq:
                 for following in footer.batches[position + 1 : position + 1 + AHEAD]:
-                    self._read_ahead(segment, following, wanted)
+                    self._read_ahead(segment, following, may_match)
             return StoredPiece(entry.last_seq, await self.batch(segment, entry), ends)
         finally:
             segment.let_go()
 
     def _read_ahead(
-        self, segment: Segment, entry: BatchEntry, wanted: Callable[[SegmentSummary | BatchEntry], bool] | None
+        self, segment: Segment, entry: BatchEntry, may_match: Callable[[SegmentSummary | BatchEntry], bool] | None
     ) -> None:
-        """Whoever begins a record batch most often wants the next ones: read them while this one is on its way out."""
-        if (wanted is None or wanted(entry)) and self._cache.get((segment, entry.offset)) is None:
+        """Start a read of a following record batch: most readers of one need the next ones too."""
+        if (may_match is None or may_match(entry)) and self._cache.get((segment, entry.offset)) is None:
             self._reading(segment, entry)
 
     def _reading(self, segment: Segment, entry: BatchEntry) -> asyncio.Future[Batch]:
-        """A record batch that is being read, once for all who want it."""
+        """Return the read in flight of a record batch, started if there is none: one for all callers."""
         key = (segment, entry.offset)
-        reading = self._under_way.get(key)
+        reading = self._in_flight.get(key)
         if reading is None:
             segment.hold()
-            reading = self._under_way[key] = self._worker.submit(partial(self.files.batch, segment, entry))
+            reading = self._in_flight[key] = self._worker.submit(partial(self.files.batch, segment, entry))
             reading.add_done_callback(partial(self._was_read, segment, entry))
         return reading
 
     def _was_read(self, segment: Segment, entry: BatchEntry, reading: asyncio.Future[Batch]) -> None:
         key = (segment, entry.offset)
-        del self._under_way[key]
+        del self._in_flight[key]
         segment.let_go()
-        if not reading.cancelled() and reading.exception() is None:  # whoever waits for it gets what it raised
+        if not reading.cancelled() and reading.exception() is None:  # its callers get the exception
             self._cache.add(key, reading.result())
 
     async def _frame(self, topic: Topic, entry: IndexEntry) -> Batch | None:
-        """The batch of an indexed frame; None where it was sealed, carried or trimmed while it was read: to be looked for
-        anew."""
+        """Return the batch of an indexed frame; None = it was sealed, carried or trimmed during the read: look it up
+        again."""
         key = (topic.id, entry.location)
         batch = self._cache.get(key)
         if batch is None:

@@ -176,7 +176,7 @@ class AsOf:
     async def _point_of(self, topic: Topic, time_ms: int) -> _AsOfPoint:
         """Return the seq of the last record committed at or previous a time that no later commit can have."""
 
-        def wanted(part: SegmentSummary | BatchEntry) -> bool:
+        def may_match(part: SegmentSummary | BatchEntry) -> bool:
             return part.last_ts_ms > time_ms
 
         head_seq, lowest = topic.head_seq, topic.retained_after_seq
@@ -184,7 +184,7 @@ class AsOf:
         while cursor < head_seq:
             if cursor >= topic.segments.last_seq:
                 cursor = max(cursor, topic.index.seq_before_time(time_ms + 1))
-            piece = await self._log.after(topic, cursor, wanted=wanted)
+            piece = await self._log.after(topic, cursor, may_match=may_match)
             if piece is None:
                 break
             if piece.batch is not None:

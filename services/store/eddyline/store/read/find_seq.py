@@ -42,14 +42,14 @@ class FindSeq:
             DataCorrupt, and as `Retention.enforce`.
         """
 
-        def wanted(part: SegmentSummary | BatchEntry) -> bool:
+        def may_match(part: SegmentSummary | BatchEntry) -> bool:
             return part.last_ts_ms >= time_ms
 
         def hits(batch: Batch) -> NDArray[np.bool_]:
             return commit_times(batch) >= time_ms
 
         await self._retention.enforce(topic)
-        return await self._first(topic, wanted, hits, frames_after_ms=time_ms)
+        return await self._first(topic, may_match, hits, frames_after_ms=time_ms)
 
     async def by_source_time(self, topic: Topic, time_ns: int) -> SeqFound:
         """Find the live record of the lowest seq with a source time at or after `time_ns`, nanoseconds since the Unix epoch.
@@ -58,7 +58,7 @@ class FindSeq:
             as `by_commit_time`.
         """
 
-        def wanted(part: SegmentSummary | BatchEntry) -> bool:
+        def may_match(part: SegmentSummary | BatchEntry) -> bool:
             return part.source_ts_ns_max != 0 and part.source_ts_ns_max >= time_ns
 
         def hits(batch: Batch) -> NDArray[np.bool_]:
@@ -69,12 +69,12 @@ class FindSeq:
             return late
 
         await self._retention.enforce(topic)
-        return await self._first(topic, wanted, hits)
+        return await self._first(topic, may_match, hits)
 
     async def _first(
         self,
         topic: Topic,
-        wanted: Callable[[SegmentSummary | BatchEntry], bool],
+        may_match: Callable[[SegmentSummary | BatchEntry], bool],
         hits: Callable[[Batch], NDArray[np.bool_]],
         *,
         frames_after_ms: int | None = None,
@@ -83,7 +83,7 @@ class FindSeq:
         while True:
             if frames_after_ms is not None and cursor >= topic.segments.last_seq:
                 cursor = max(cursor, topic.index.seq_before_time(frames_after_ms))
-            piece = await self._log.after(topic, cursor, wanted=wanted)
+            piece = await self._log.after(topic, cursor, may_match=may_match)
             if piece is None:
                 return SeqFound(topic.head_seq + 1, False, topic.head_seq, topic.earliest_seq, topic.id)
             cursor = piece.last_seq

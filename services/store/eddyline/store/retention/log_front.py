@@ -1,6 +1,6 @@
-"""Looking at the front of a topic's log: how far it is too old, and which bytes a move of its floors takes.
+"""Front of a topic's log: up to which seq records are expired, and how many bytes a move of the floors frees.
 
-Whole segments and record batches are judged by their numbers; rows are read only where a boundary lies in a batch. The pure
+Summaries decide for whole segments and record batches; rows are read only of a batch with the boundary inside. The pure
 arithmetic is in `log/floors.py` and `log/front.py`.
 Threading: event loop; files are read on the reader threads.
 """
@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 
 
 class LogAge(NamedTuple):
-    """Rows up to `through_seq` are too old (0 = none); what is left is no older than `oldest_ts_ms`."""
+    """Rows up to `through_seq` are expired (0 = none); the others are no older than `oldest_ts_ms`."""
 
     through_seq: int
     oldest_ts_ms: int
 
 
 class LogStart:
-    """Reads the fronts of any topic's log."""
+    """Reads the front of any topic's log."""
 
     def __init__(self, log: StoredLog) -> None:
         self._log = log
 
     async def expired(self, topic: Topic, *, now_ms: int, ttl_ms: int) -> LogAge:
-        """How far the log is older than `ttl_ms`.
+        """Find the rows of the log that are older than `ttl_ms`.
 
         Raises:
             DataCorrupt, TopicNotFound (deleted meanwhile).
         """
-        found = expired_spans(_spans(topic), topic.floors, now_ms=now_ms, ttl_ms=ttl_ms)
-        if found.boundary is None:
-            after_seq = max(found.through_seq, topic.floors.trim)
+        spans = expired_spans(_spans(topic), topic.floors, now_ms=now_ms, ttl_ms=ttl_ms)
+        if spans.boundary is None:
+            after_seq = max(spans.through_seq, topic.floors.trim)
             oldest_ms = next((s.first_ts_ms for s in _spans(topic) if s.last_seq > after_seq), topic.last_ts_ms)
-            return LogAge(found.through_seq, oldest_ms)
-        batch = await self._boundary(topic, found.boundary, now_ms=now_ms, ttl_ms=ttl_ms)
-        through_seq = max(expired_rows(batch, now_ms=now_ms, ttl_ms=ttl_ms), found.through_seq)
+            return LogAge(spans.through_seq, oldest_ms)
+        batch = await self._boundary(topic, spans.boundary, now_ms=now_ms, ttl_ms=ttl_ms)
+        through_seq = max(expired_rows(batch, now_ms=now_ms, ttl_ms=ttl_ms), spans.through_seq)
         return LogAge(through_seq, _ts_after(batch, max(through_seq, topic.floors.trim)))
 
     async def walk(self, topic: Topic, walk: LogStartWalk) -> None:
-        """Take pieces from the front on until the walk is done.
+        """Walk pieces from the front on until `walk` is done.
 
         Raises:
             DataCorrupt, TopicNotFound (deleted meanwhile).
         """
         seq = topic.floors.trim
         while not walk.done:
-            # Each step looks anew: frames may be sealed, and segments merged, while a piece is read.
+            # Each step looks up the next piece again: frames may be sealed, and segments merged, while a piece is read.
             if (segment := topic.segments.after(seq)) is not None:
                 segment.hold()
                 try:
@@ -81,7 +81,7 @@ class LogStart:
                 return
 
     async def _walk_frame(self, topic: Topic, entry: IndexEntry, seq: int, walk: LogStartWalk) -> int:
-        """Walk the frame after `seq`; the last seq walked."""
+        """Walk the frame after `seq`. Returns the last seq walked."""
         gaps = topic.uncounted.count(entry.first_seq, entry.last_seq) - topic.deleted_seqs.count(
             entry.first_seq, entry.last_seq
         )
@@ -105,7 +105,8 @@ class LogStart:
                 return
 
     async def _boundary(self, topic: Topic, span: TimeSpan, *, now_ms: int, ttl_ms: int) -> Batch:
-        """The batch in which the boundary lies: of a segment found by its footer, else the whole piece."""
+        """Return the batch with the boundary inside: of a segment one record batch, expired by the footer, else the whole
+        piece."""
         segment = topic.segments.after(span.first_seq - 1)
         if segment is None or segment.summary.first_seq > span.last_seq:
             piece = await self._log.after(topic, span.first_seq - 1)
@@ -117,8 +118,8 @@ class LogStart:
             with unless_deleted(topic):
                 footer = await self._log.footer(segment)
                 spans = [TimeSpan(*entry[:4]) for entry in footer.batches]
-                found = expired_spans(spans, topic.floors, now_ms=now_ms, ttl_ms=ttl_ms)
-                after_seq = max(found.through_seq, topic.floors.trim)
+                expired = expired_spans(spans, topic.floors, now_ms=now_ms, ttl_ms=ttl_ms)
+                after_seq = max(expired.through_seq, topic.floors.trim)
                 entry = footer.batches[min(footer.batch_after(after_seq), len(footer.batches) - 1)]
                 return await self._log.batch(segment, entry)
         finally:
@@ -142,7 +143,7 @@ def _piece_of(part: SegmentSummary | BatchEntry) -> Piece:
 
 
 def _ts_after(batch: Batch, seq: int) -> int:
-    """Commit time of the first row above `seq`, else of the last."""
+    """Return the commit time of the first row above `seq`, else of the last row."""
     if batch.ts_ms_each is None:
         return batch.ts_ms
     index = min(batch.index_after(seq), batch.count - 1)

@@ -1,17 +1,18 @@
-"""Deleting records: what a delete removes is found, logged with its result, and gone from every read when it is answered.
+"""Record deletes: find the matching records, log their seqs with the result, and hide them from all reads before answering.
 
-A prefix is a floor's move: its counts are arithmetic. A match is looked for piece by piece, without holding anything up;
-segments that cannot hold it are not read. What was found is judged again, against floors and deletes that came meanwhile, in
-one step with the logging of a frame that names the removed seqs: replay looks at no row. More rows than a frame is to name
-are several deletes, each complete, of ever larger bounds.
+A delete by seq moves a floor; its counts are arithmetic. A delete by match searches piece by piece without blocking appends;
+segments that cannot match are not read. The rows matched are checked again, against floors and deletes of the meantime, in
+one step with the logging of a frame that names the removed seqs: replay reads no row. If there are more rows than a frame
+may name, they are several deletes, each complete, with growing bounds.
 
-On a KV topic a match also takes what is below the floors and not off the disk yet, and the base's entries: a fold that is
-made anew from base and log must not have them again. The fold's own entries are erased by the frame, in order with appends,
-which wait meanwhile: none is judged by an entry that is on its way out.
+On a KV topic a match also covers records below the floors that are still on disk, and the base's entries: a fold that is
+rebuilt from base and log must not have them. The frame erases the fold's own entries, in order with appends, which wait
+meanwhile: no append is checked against an entry that is being erased.
 
-I1: nothing above the head at the call is touched. I2: a delete is judged after all that retention owed (`retention.py`).
-I3: a delete done again finds nothing, and counts nothing. I4: the topic's `delete_mark` is another one before the answer.
-Failure: between two frames of one delete a crash leaves the first done; the same delete again does the rest.
+I1: records above the head at the call are not touched. I2: a delete is evaluated after retention is enforced
+(`retention.py`).
+I3: a repeated delete finds nothing, and counts nothing. I4: the topic's `delete_mark` changes before the answer.
+Failure: a crash between two frames of one delete leaves the first one done; repeating the delete does the rest.
 Threading: event loop; files are read on the reader threads.
 """
 
@@ -53,19 +54,19 @@ if TYPE_CHECKING:
     from eddyline.store.write.engine import Engine
 
 FRAME_ROWS_MAX: Final = 4 << 20
-"""Rows that one frame names: 2 bytes each where they are scattered, so 11 MB of text, and 64 MiB while they are gathered."""
+"""Rows that one frame names: 2 bytes each if they are scattered, so 11 MB of text, and 64 MiB while they are gathered."""
 CHECKED_AT_ONCE: Final = 65_536
-"""Rows judged in one go: 7 ms of the loop's time."""
+"""Rows checked before the event loop is yielded: 7 ms."""
 SCANS_AT_ONCE: Final = 4
-"""Deletes that look for rows at once: each holds what a frame names at most, and one piece of a log."""
+"""Concurrent searches of deletes: each holds at most the rows of one frame, and one piece of a log."""
 
 _NO_SEQS: Final = np.zeros(0, dtype="<u8")
 _NO_SIZES: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
-class _Found:
-    """Rows found so far: seqs ascending, and what each counts."""
+class _MatchedRows:
+    """Rows matched so far: ascending seqs, and each row's bytes."""
 
     seqs: list[NDArray[np.uint64]] = field(default_factory=list)
     sizes: list[NDArray[np.int64]] = field(default_factory=list)
@@ -77,8 +78,8 @@ class _Found:
         self.count += len(seqs)
 
 
-class _Judged(NamedTuple):
-    """What a frame says of rows found, at the moment of its logging."""
+class _RemovedRows(NamedTuple):
+    """Content of the delete's frame: removed seqs, and the count and bytes of the live records among them."""
 
     seqs: SeqSet
     record_count: int
@@ -86,7 +87,7 @@ class _Judged(NamedTuple):
 
 
 class RecordDeleter:
-    """Deletes records of any topic of a shard."""
+    """Record deletes of any topic of a shard."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class RecordDeleter:
         self._scans = asyncio.Semaphore(SCANS_AT_ONCE)
 
     async def delete(self, topic: Topic, *, before_seq: int = 0, match: Match | None = None) -> DeleteResult:
-        """Delete live records below `before_seq` (0 = any), that match (None = all), up to the head now.
+        """Delete live records below `before_seq` (0 = any) that match (None = all), up to the present head.
 
         Raises:
             TopicNotFound (deleted meanwhile), ReadOnly, CommitUnknown, FoldLost, DataCorrupt.
@@ -128,7 +129,7 @@ class RecordDeleter:
     async def _delete_prefix(self, topic: Topic, deletion: Deletion) -> int:
         async with self._retention.hold_enforced(topic):
             floors, through_seq = topic.floors, deletion.through_seq
-            # Of a KV topic retention's floors leave what base and log on disk still tell of the past: a delete's do not.
+            # Retention leaves a KV topic's history below its floors in base and log on disk; a delete must cover it too.
             if through_seq <= (floors.delete if topic.folds else floors.trim):
                 return 0
             walk = LogStartWalk(floors, topic.uncounted, through_seq=through_seq)
@@ -141,49 +142,49 @@ class RecordDeleter:
         may_hold = may_hold_match(match)
         cursor, count = topic.retained_after_seq, 0
         while True:
-            found = _Found()
+            matched = _MatchedRows()
             base = topic.base
             base_seqs = await self._bases.seqs(topic, match) if topic.folds else _NO_SEQS
-            cursor = await self._scan(topic, cursor, deletion, found, may_hold)
+            cursor = await self._scan(topic, cursor, deletion, matched, may_hold)
             if topic.base is not base:
-                # What the old base had and the new one has not is gone; what went from the log meanwhile is in the new one.
+                # Entries that only the old base had are erased; records trimmed from the log meanwhile are in the new base.
                 base_seqs = np.concatenate([base_seqs, await self._bases.seqs(topic, match)])
             part = deletion._replace(bound_seq=min(cursor, deletion.bound_seq))
-            count += await self._delete_found(topic, part, match, found, base_seqs)
+            count += await self._delete_matched(topic, part, match, matched, base_seqs)
             if cursor >= deletion.through_seq:
                 return count
 
     async def _scan(
-        self, topic: Topic, cursor: int, deletion: Deletion, found: _Found, may_hold: Callable[[Footer], bool]
+        self, topic: Topic, cursor: int, deletion: Deletion, matched: _MatchedRows, may_hold: Callable[[Footer], bool]
     ) -> int:
-        """Gather rows above `cursor`, as many as a frame names; the last seq looked at."""
-        while cursor < deletion.through_seq and found.count < self._frame_rows_max:
+        """Gather matching rows above `cursor`, as many as a frame names. Returns the last seq searched."""
+        while cursor < deletion.through_seq and matched.count < self._frame_rows_max:
             piece = await self._log.after(topic, cursor, may_hold=may_hold)
             if piece is None:
                 return deletion.through_seq
             if piece.batch is not None:
-                # A merge may have put rows that were looked at into the same batch.
+                # A merge may have put rows that were searched already into the same batch.
                 lowest_seq = max(cursor, topic.retained_after_seq)
-                _take(piece.batch, deletion, found, trim_seq=lowest_seq, deleted=topic.deleted_seqs)
+                _add_matches(piece.batch, deletion, matched, trim_seq=lowest_seq, deleted=topic.deleted_seqs)
             cursor = piece.last_seq
         return min(cursor, deletion.through_seq)
 
-    async def _delete_found(
-        self, topic: Topic, deletion: Deletion, match: Match, found: _Found, base_seqs: NDArray[np.uint64]
+    async def _delete_matched(
+        self, topic: Topic, deletion: Deletion, match: Match, matched: _MatchedRows, base_seqs: NDArray[np.uint64]
     ) -> int:
         async with AsyncExitStack() as held:
             if topic.folds:  # before the floors' lock: an append at the gate may wait for that
                 await held.enter_async_context(topic.gate)
             await held.enter_async_context(self._retention.hold_enforced(topic))
-            judged = await _judge(topic, deletion, found, base_seqs)
-            if len(judged.seqs) or (topic.folds and await self._folds(topic, match, deletion.through_seq)):
-                body = DeleteBody(deletion, judged.seqs, judged.record_count, judged.record_bytes)
+            removed = await _check_rows(topic, deletion, matched, base_seqs)
+            if len(removed.seqs) or (topic.folds and await self._may_fold(topic, match, deletion.through_seq)):
+                body = DeleteBody(deletion, removed.seqs, removed.record_count, removed.record_bytes)
                 erase = Erasure(match, deletion.through_seq) if topic.folds else None
                 await self._log_delete(topic, body, erase)
-            return judged.record_count
+            return removed.record_count
 
-    async def _folds(self, topic: Topic, match: Match, through_seq: int) -> bool:
-        """True = the fold may have an entry to erase, though no row of it is left."""
+    async def _may_fold(self, topic: Topic, match: Match, through_seq: int) -> bool:
+        """Return whether the fold may have an entry to erase, even if no row of it is left."""
         if match.kind is MatchKind.PREFIX:
             return True
         (entry,) = await self._engine.fold_worker.submit(lambda: self._engine.fold.get(topic.id, [match.value]))
@@ -202,7 +203,7 @@ class RecordDeleter:
             if topic.memory is not None:
                 topic.memory.remove(body.seqs)
             drop_below_floors(topic)
-            topic.moved()  # who follows it is told
+            topic.moved()  # notifies its followers
 
         if topic.is_ephemeral:
             committed(None)
@@ -212,37 +213,39 @@ class RecordDeleter:
 
 
 def may_hold_match(match: Match) -> Callable[[Footer], bool]:
-    """Whether a segment may hold a record that matches, by its footer."""
+    """Return a footer check: may the segment hold a record that matches?"""
     if match.field is MatchField.KEY:
         if match.kind is MatchKind.EQ:
             return lambda footer: footer.may_hold_key(match.value)
         return lambda footer: footer.may_hold_key_prefix(match.value)
-    # Bytes that are no UTF-8 are in no tag.
+    # Tags are UTF-8: other bytes match none.
     if match.kind is MatchKind.EQ:
         return lambda footer: footer.tags.may_hold(match.value)
     return lambda footer: footer.tag_count > 0
 
 
-def _take(batch: Batch, deletion: Deletion, found: _Found, *, trim_seq: int, deleted: SeqSet) -> None:
+def _add_matches(batch: Batch, deletion: Deletion, matched: _MatchedRows, *, trim_seq: int, deleted: SeqSet) -> None:
     removed = removed_rows(batch, deletion, trim_seq=trim_seq, deleted=deleted)
     if len(removed.indices):
-        found.add(removed.seqs, row_bytes(batch)[removed.indices])
+        matched.add(removed.seqs, row_bytes(batch)[removed.indices])
 
 
-async def _judge(topic: Topic, deletion: Deletion, found: _Found, base_seqs: NDArray[np.uint64]) -> _Judged:
-    """What of the rows found is still there, and what of it counts as a live record. The caller holds the topic's floors."""
-    named, count, size = SeqSet(), 0, 0
-    seq_each, size_each = np.concatenate([_NO_SEQS, *found.seqs]), np.concatenate([_NO_SIZES, *found.sizes])
-    for start in range(0, found.count, CHECKED_AT_ONCE):
+async def _check_rows(
+    topic: Topic, deletion: Deletion, matched: _MatchedRows, base_seqs: NDArray[np.uint64]
+) -> _RemovedRows:
+    """Return the matched rows that still exist, and those of them that are live. The caller holds the topic's floors."""
+    removed, count, size = SeqSet(), 0, 0
+    seq_each, size_each = np.concatenate([_NO_SEQS, *matched.seqs]), np.concatenate([_NO_SIZES, *matched.sizes])
+    for start in range(0, matched.count, CHECKED_AT_ONCE):
         seqs, sizes = seq_each[start : start + CHECKED_AT_ONCE], size_each[start : start + CHECKED_AT_ONCE]
-        there = ~topic.deleted_seqs.mask_each(seqs)
-        live = there & (seqs > np.uint64(topic.floors.trim))
-        named.add_array(seqs[there if topic.folds else live])
+        existing = ~topic.deleted_seqs.mask_each(seqs)
+        live = existing & (seqs > np.uint64(topic.floors.trim))
+        removed.add_array(seqs[existing if topic.folds else live])
         count, size = count + int(live.sum()), size + int(sizes[live].sum())
-        await asyncio.sleep(0)  # others have their turn
+        await asyncio.sleep(0)  # yield the event loop
     in_base = base_seqs[base_seqs <= np.uint64(deletion.through_seq)]
     for start in range(0, len(in_base), CHECKED_AT_ONCE):
         seqs = np.sort(in_base[start : start + CHECKED_AT_ONCE])  # in key order they take half as long again
-        named.add_array(seqs[~topic.deleted_seqs.mask_each(seqs)])
+        removed.add_array(seqs[~topic.deleted_seqs.mask_each(seqs)])
         await asyncio.sleep(0)
-    return _Judged(named, count, size)
+    return _RemovedRows(removed, count, size)

@@ -1,15 +1,14 @@
-"""Retention: caps and TTL move floors, after commit, logged before they are shown.
+"""Retention: caps and TTL move a topic's floors after commits; a move is logged before reads see it.
 
-A topic whose log has grown past its cap, or whose oldest record has become too old, owes a move of its floors. A task moves
-them soon; a read of the topic settles the debt first, so that nobody sees what should be gone when he asks. The floor is in
-an EvictWatermark frame, fdatasynced, before it counts; an EPHEMERAL topic's needs none, since what it has goes with the
-process.
-Files below a floor go later (`reclaim.py`).
+When a log grows past its cap, or its oldest record expires, a move of the topic's floors is due. A background task moves
+them soon; a read of the topic moves them first, so that no reader sees a record that was due before the read began. A floor
+counts once its EvictWatermark frame is fdatasynced; an EPHEMERAL topic needs no frame, since its records end with the
+process. Files below a floor are removed later (`compaction/reclaim.py`).
 
-I1: floors are exact by the semantics, and never go back. I2: one move of a topic at a time, and none while its records are
-being deleted (`holding`). I3: time is the earlier of the wall clock and the time this process has measured since it began
-(`age_clock.py`): a clock set forward takes nothing early, one set back brings nothing again.
-Failure: where the shard serves only reads nothing moves, and reads show what is there.
+I1: floors are exact by the semantics, and never decrease. I2: one move of a topic at a time, and none while its records are
+being deleted (`hold`). I3: time is the earlier of the wall clock and the time measured since the process started
+(`age_clock.py`): a clock set forward evicts nothing early, one set back restores nothing.
+Failure: in a read-only shard no floor moves, and reads return the records that are there.
 Threading: event loop.
 """
 
@@ -42,16 +41,16 @@ if TYPE_CHECKING:
     from eddyline.store.write.engine import Engine
 
 ROUND_S: Final = 1.0
-"""How late a floor moves where nobody reads: what has expired stays on disk so much longer, at most."""
+"""Longest delay of a move without reads: expired records stay on disk so much longer, at most."""
 MOVES_AT_ONCE: Final = 64
-"""Floors moved at once: they share the group commit. Each may hold one record batch, 8 MiB, at most."""
+"""Floors moved concurrently: they share the group commit. Each may hold one record batch, 8 MiB, at most."""
 
 FAILED_PAUSE_MS: Final = 60_000
-"""Until a topic whose front could not be read is tried again: what is damaged costs a read a minute."""
+"""Pause before a topic whose front could not be read is tried again: a damaged log costs one read a minute."""
 
 
 class Retention:
-    """Moves the floors of every topic of a store."""
+    """Enforces caps and TTL of every topic of a store."""
 
     def __init__(self, *, engine: Engine, log_start: LogStart, clock: Clock, ages: AgeClock) -> None:
         self._engine = engine
@@ -62,21 +61,21 @@ class Retention:
         self._due: dict[Topic, None] = {}
         self._expiries: list[tuple[int, int]] = []
         self._timed: dict[int, int] = {}
-        """When a topic is looked at, by its id: its one entry of `_expiries` that counts."""
+        """Next check time by topic id: the only valid entry of the topic in `_expiries`."""
         self._wake = asyncio.Event()
         engine.on_published = self.on_topic_changed
         engine.enforce_retention = self.enforce
 
     def hold(self, topic: Topic) -> AbstractAsyncContextManager[None]:
-        """Keep a topic's floors and deleted seqs as they are while this is open."""
+        """Lock a topic's floors and deleted seqs while the context is open."""
         return self._locks.hold(str(topic.id))
 
     @asynccontextmanager
     async def hold_enforced(self, topic: Topic) -> AsyncIterator[None]:
-        """As `hold`, with nothing due of what there was when it began.
+        """As `hold`, after moving the floors for everything due at its start.
 
         Raises:
-            ReadOnly, CommitUnknown: what is due cannot be moved any more. as `enforce`.
+            ReadOnly, CommitUnknown: the floors cannot be moved. As `enforce`.
         """
         async with self.hold(topic):
             if self._is_due(topic, 0) and not topic.deleted:
@@ -86,9 +85,9 @@ class Retention:
             yield
 
     def on_topic_changed(self, topic: Topic) -> None:
-        """A topic has grown, is new to this process, or has other settings."""
+        """Schedule the checks of a topic that has grown, was loaded, or has new settings."""
         if topic.deleted:
-            return  # it owes for ever
+            return  # its floors never move again
         config = topic.config
         if config.ttl_ms and topic.head_seq > topic.floors.trim:
             self._schedule(topic, topic.oldest_ts_ms + config.ttl_ms)
@@ -97,25 +96,25 @@ class Retention:
             self._wake.set()
 
     def _schedule(self, topic: Topic, time_ms: int) -> None:
-        """At that time, or before: a TTL may have got shorter."""
+        """Check the topic at `time_ms`; an earlier time replaces a later one, since a TTL may have been shortened."""
         if time_ms < self._timed.get(topic.id, time_ms + 1):
             self._timed[topic.id] = time_ms
             heapq.heappush(self._expiries, (time_ms, topic.id))
 
     async def enforce(self, topic: Topic, after_seq: int = 0) -> None:
-        """Move what is due when this is called, as far as a reader of the seqs above `after_seq` could see it. What comes
-        due meanwhile is the next one's: appends come faster than floors move, and a reader would wait for their end. Where
-        the disk fails under it nothing moves: whoever reads sees what is there."""
+        """Move the floors for everything due at the call that a reader of the seqs above `after_seq` could see. Moves that
+        become due meanwhile are left to later calls: appends are faster than moves, and a reader would wait without end. If
+        the disk fails, nothing moves, and the reader sees the records that are there."""
         if not self._is_due(topic, after_seq) or topic.deleted:
             return
         async with self.hold(topic):
-            # Another one may have moved it meanwhile.
+            # Another task may have moved them meanwhile.
             if self._is_due(topic, after_seq) and not self._engine.read_only_reason and not topic.deleted:
                 with suppress(CommitUnknown, ReadOnly):
                     await self._move(topic)
 
     async def run(self) -> None:
-        """Move floors as they become due, for ever."""
+        """Move floors as they become due, until cancelled."""
         while True:
             await wait_event(self._clock, self._wake, ROUND_S)
             self._wake.clear()
@@ -130,7 +129,7 @@ class Retention:
     async def _enforce_quietly(self, topic: Topic) -> None:
         try:
             await self.enforce(topic)
-        except EddylineError:  # a read of the topic gets it, and tells whoever asked
+        except EddylineError:  # the next read of the topic gets the error and returns it to its caller
             if not topic.deleted:
                 self._schedule(topic, self._ages.now_ms() + FAILED_PAUSE_MS)
         else:
@@ -166,11 +165,11 @@ class Retention:
         if not config.cap_bytes or topic.record_bytes <= config.cap_bytes:
             return False
         if not after_seq or after_seq < topic.segmented_seq or topic.is_ephemeral:
-            return True  # only frames of the index tell their bytes by seq
+            return True  # bytes by seq are known of indexed frames only
         return topic.index.bytes_after(after_seq) > config.cap_bytes
 
     async def _move(self, topic: Topic) -> None:
-        """Move all that is due of one topic, in one frame; the caller holds it."""
+        """Move one topic's floors for everything due, in one frame; the caller holds them."""
         config, floors = topic.config, topic.floors
         moved, oldest_ts_ms = floors, 0
         if config.ttl_ms:
@@ -187,12 +186,12 @@ class Retention:
         if moved != floors and not topic.deleted:
             await self._log(topic, EvictBody(moved.cap, moved.ttl, walk.removed_bytes))
         if oldest_ts_ms:
-            topic.oldest_ts_ms = oldest_ts_ms  # not before: whoever reads meanwhile waits for this move
+            topic.oldest_ts_ms = oldest_ts_ms  # not before: concurrent reads wait for this move
 
     async def _log(self, topic: Topic, body: EvictBody) -> None:
         def committed(_: object) -> None:
             if topic.deleted:
-                return  # its deletion lies before this in the log
+                return  # its deletion precedes this frame in the log
             apply_eviction(topic, body)
             self._engine.table.dirty.add(topic)
             drop_below_floors(topic)
@@ -205,12 +204,12 @@ class Retention:
 
 
 def drop_below_floors(topic: Topic) -> None:
-    """Forget places that nothing will be read from any more. A KV topic's stay until its fold has a base beyond them."""
+    """Drop index entries and seq sets below the floors. A KV topic's stay until its fold's base covers them."""
     trim = topic.floors.trim
     if topic.memory is not None:
         topic.memory.drop_through(trim)
     if topic.folds:
-        # Deleted seqs stay: they also say which entries of the base were erased since it was made (`deletes.py`).
+        # Deleted seqs stay: they also name the base's entries that were deleted since it was made (`record_deletes.py`).
         topic.uncounted.drop_through(min(trim, topic.base.seq if topic.base is not None else 0))
         return
     topic.index.drop_through(trim)

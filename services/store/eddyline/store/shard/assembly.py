@@ -99,7 +99,7 @@ class _Assembly:
             worker=env.workers.background,
             erase_within_ms=settings.erase_within_ms,
         )
-        self.garbage.replayed(recovered.head, recovered.replay.replaced, recovered.replay.gone.values())
+        self.garbage.restore(recovered.head, recovered.replay.replaced, recovered.replay.gone.values())
         self.entries = FoldReader(
             fold=fold,
             fold_worker=env.workers.fold,

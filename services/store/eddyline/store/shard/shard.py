@@ -112,7 +112,7 @@ class Shard:
             def committed(_: object) -> None:
                 self._sources.remove(topic.source)
                 self._table.remove(topic)
-                self._parts.garbage.topic(topic)
+                self._parts.garbage.add_topic(topic)
                 topic.moved()
 
             body = control_body(FrameType.TOPIC_DELETE, topic.id, {"name": name}, ts_ms=self._stamp(topic))

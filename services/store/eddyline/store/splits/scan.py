@@ -101,7 +101,7 @@ class ScanPieces:
         Raises:
             DataCorrupt.
         """
-        footer = self._files.kept_footer(segment)
+        footer = self._files.cached_footer(segment)
         return footer if footer is not None else await self.run(partial(self._files.footer, segment))
 
     async def run(self, job: Callable[[], T]) -> T:

@@ -11,37 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-import uvloop
-
-from eddyline.core.auth.role import RoleAccess
 from eddyline.core.forwarding.shards import configured_shards
-from eddyline.core.runtime.clock import SystemClock, SystemHost
-from eddyline.core.runtime.logging import fields, set_up_logging
 from eddyline.core.runtime.settings import (
-    COMMON_PREFIX,
-    CommonSettings,
     SettingsError,
-    changed,
-    load,
-    load_common,
     masked,
 )
 from eddyline.core.server.open_files import connections_within, raise_open_files
+from eddyline.core.server.process import RoleProcess, run_process
 from eddyline.core.server.server import make_server
 from eddyline.core.store_link.open import open_link, stores_text
-from eddyline.core.telemetry.metrics_export import MetricsExport
-from eddyline.core.telemetry.probes import Probes
-from eddyline.core.telemetry.trace_export import TraceExport
-from eddyline.core.telemetry.tracing import Tracer
 from eddyline.ingest.config import PREFIX, IngestSettings
 from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
@@ -57,19 +42,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 def main(environ: Mapping[str, str]) -> int:
     """Run the role until it is told to stop; its exit code."""
-    try:
-        common = load_common(environ)
-        settings = load(IngestSettings, prefix=PREFIX, environ=environ)
-        set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
-        changed_settings = changed(common, prefix=COMMON_PREFIX) | changed(settings, prefix=PREFIX)
-        _LOG.info("starting", extra=fields(**changed_settings))
-        file = read_sources(settings.sources_file)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings, common, file))
-    except SettingsError as error:
-        sys.stderr.write(f"eddyline ingest: {error}\n")
-        return 1
-    return 0
+    return run_process(ROLE, serve, IngestSettings, prefix=PREFIX, environ=environ, log=_LOG)
 
 
 def read_sources(path: str) -> SourcesFile:
@@ -87,17 +60,15 @@ def read_sources(path: str) -> SourcesFile:
     return SourcesFile(parse_sources(text, path), path)
 
 
-async def serve(settings: IngestSettings, common: CommonSettings, file: SourcesFile) -> None:
+async def serve(process: RoleProcess[IngestSettings]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        SettingsError: it cannot listen.
+        SettingsError: it cannot listen, or the sources file is not right.
     """
-    clock, host = SystemClock(), SystemHost()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    access = RoleAccess(common)
+    settings, common, access = process.settings, process.common, process.access
+    clock, host, stopping = process.clock, process.host, process.stopping
+    file = read_sources(settings.sources_file)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(access.running(clock))
         link = await stack.enter_async_context(open_link(common, access.caller))
@@ -106,7 +77,6 @@ async def serve(settings: IngestSettings, common: CommonSettings, file: SourcesF
         server = make_server(
             settings.listen, interceptors=gates_of(shards), connections_max=connections_max, access=access
         )
-        tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
         role = IngestRole(
             link,
             settings=settings,
@@ -115,33 +85,22 @@ async def serve(settings: IngestSettings, common: CommonSettings, file: SourcesF
             rng=Random(),
             host=host,
             health=server.health,
-            tracer=tracer,
+            tracer=process.tracer,
             file=file,
         )
-        traces = TraceExport(ROLE, tracer, version=version("eddyline-ingest"), common=common, clock=clock, host=host)
-        metrics = MetricsExport(
-            ROLE,
-            settings.metrics_listen,
-            version=version("eddyline-ingest"),
-            common=common,
-            clock=clock,
-            host=host,
-            probes=Probes(server.health),
-            tls=access.http_context,
-        )
+        metrics = process.metrics_export(server.health)
         add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(
             metrics.running(partial(ingest_metrics, role, shards.forwarded, access.certificate_expires_s))
         )
-        await stack.enter_async_context(traces.running())
+        await stack.enter_async_context(process.trace_export().running())
         address = await server.start(*SERVICES)
         stack.push_async_callback(server.stop, 0)
         if not await _ensure_sources(role, stopping):
             return
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(role.run())
-            sys.stdout.write(f"ingest ready at {address}, NATS at {masked_url(settings)}, {stores_text(common)}\n")
-            sys.stdout.flush()
+            process.print_ready(f"{address}, NATS at {masked_url(settings)}, {stores_text(common)}")
             await stopping.wait()
             _LOG.info("stopping")
             running.cancel()

@@ -11,36 +11,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from random import Random
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Final
 
-import uvloop
 from xxhash import xxh3_64_hexdigest
 
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.errors import EddylineError
 from eddyline.core.forwarding.interceptor import ForwardingInterceptor
 from eddyline.core.forwarding.shards import configured_shards
-from eddyline.core.runtime.clock import SystemClock, SystemHost, sleep
+from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.fs import Locked, RealFs
-from eddyline.core.runtime.logging import fields, set_up_logging
-from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError, changed, load, load_common
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, SettingsError
 from eddyline.core.server.append_limiter import AppendLimiter
 from eddyline.core.server.cluster_service import SERVICE as CLUSTER_SERVICE
 from eddyline.core.server.cluster_service import ClusterService
 from eddyline.core.server.open_files import OWN_FILES, connections_within, raise_open_files
+from eddyline.core.server.process import RoleProcess, run_process
 from eddyline.core.server.server import make_server
-from eddyline.core.telemetry.metrics_export import MetricsExport
-from eddyline.core.telemetry.probes import Probes, Recovered
-from eddyline.core.telemetry.trace_export import TraceExport
+from eddyline.core.telemetry.probes import Recovered
 from eddyline.core.telemetry.tracing import NOOP_TRACER, Tracer
 from eddyline.store.artifacts.local_store import LocalShelf
 from eddyline.store.artifacts.object_store import open_remote
@@ -129,20 +124,18 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
     """Run a store until it is told to stop; its exit code. `clock` None = the machine's."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     tune_allocator()
-    try:
-        common = load_common(environ)
-        settings = load(StoreSettings, prefix=PREFIX, environ=environ)
-        check_among_others(settings, common)
-        set_up_logging(ROLE, level=common.log_level, log_format=common.log_format)
-        shown = changed(common, prefix=COMMON_PREFIX) | changed(settings, prefix=PREFIX)
-        _LOG.info("starting", extra=fields(**shown))
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings, common, clock or SystemClock()))
-    except SettingsError as error:
-        return _refuse(str(error))
-    except (Locked, IdentityMismatch, ForeignFile, EddylineError, OSError, FoldFailed, CatalogFailed) as error:
-        return _refuse(startup_error_text(error, settings.directory))
-    return 0
+    return run_process(
+        ROLE,
+        serve,
+        StoreSettings,
+        prefix=PREFIX,
+        environ=environ,
+        log=_LOG,
+        clock=clock,
+        check=check_among_others,
+        startup_errors=(Locked, IdentityMismatch, ForeignFile, EddylineError, OSError, FoldFailed, CatalogFailed),
+        startup_error_text=lambda error, settings: startup_error_text(error, settings.directory),
+    )
 
 
 def check_among_others(settings: StoreSettings, common: CommonSettings) -> None:
@@ -164,21 +157,17 @@ def check_among_others(settings: StoreSettings, common: CommonSettings) -> None:
         )
 
 
-async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -> None:
+async def serve(process: RoleProcess[StoreSettings]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
         SettingsError, Locked, IdentityMismatch, ForeignFile, DataCorrupt, CatalogLost, CatalogFailed, FoldFailed, OSError:
             it cannot start.
     """
-    host = SystemHost()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    settings, common, access = process.settings, process.common, process.access
     doorway = ShardHandle()
     room = AppendLimiter(memory_plan(settings.memory_bytes).append_bytes)
     memory = ProcessMemory()
-    access = RoleAccess(common)
     shards = configured_shards(common, access)
     server = make_server(
         settings.listen,
@@ -187,74 +176,49 @@ async def serve(settings: StoreSettings, common: CommonSettings, clock: Clock) -
         connections_max=connections_within(raise_open_files(), own_files(settings)),
         access=access,
     )
-    export = _metrics_export(settings, common, server=server, doorway=doorway, access=access, clock=clock)
-    tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
-    traces = TraceExport(ROLE, tracer, version=VERSION, common=common, clock=clock, host=host)
+    export = process.metrics_export(
+        server.health,
+        recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
+    )
     add_services(
         server,
         doorway,
         common=common,
-        clock=clock,
-        host=host,
+        clock=process.clock,
+        host=process.host,
         shard_index=settings.shard,
         metrics_address=export.address,
-        tracer=tracer,
+        tracer=process.tracer,
     )
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
-    metrics = _metrics_of(doorway, settings, shards, access, tracer)
+    metrics = _metrics_of(doorway, settings, shards, access, process.tracer)
     machine = replace(
-        machine_of(settings, clock, host, doorway),
+        machine_of(settings, process.clock, process.host, doorway),
         memory=memory,
         shed=partial(_shed, doorway, room),
-        tracer=tracer,
+        tracer=process.tracer,
     )
     async with AsyncExitStack() as stack:
         stack.callback(memory.close)
-        await stack.enter_async_context(access.running(clock))
+        await stack.enter_async_context(access.running(process.clock))
         await stack.enter_async_context(shards)
         stack.push_async_callback(server.stop, 0)
         await stack.enter_async_context(export.running(metrics.collect))
-        await stack.enter_async_context(traces.running())
+        await stack.enter_async_context(process.trace_export().running())
         link = await stack.enter_async_context(_opened(machine, settings, common))
         doorway.open(link)
         metrics.link = link
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(_keep_health(server, link, clock))
-            _say(f"store ready at {address}, data in {settings.directory}, start {link.status().instance}")
-            await stopping.wait()
+            watching = tasks.create_task(_keep_health(server, link, process.clock))
+            process.print_ready(f"{address}, data in {settings.directory}, start {link.status().instance}")
+            await process.stopping.wait()
             watching.cancel()
         _LOG.info("stopping")
         doorway.close()
         shards.end_streams()
         await server.stop(settings.stop_grace_ms / 1000)
     _LOG.info("stopped")
-
-
-def _metrics_export(
-    settings: StoreSettings,
-    common: CommonSettings,
-    *,
-    server: RoleServer,
-    doorway: ShardHandle,
-    access: RoleAccess,
-    clock: Clock,
-) -> MetricsExport:
-    """Metrics and probes on their way out."""
-    probes = Probes(
-        server.health,
-        recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
-    )
-    return MetricsExport(
-        ROLE,
-        settings.metrics_listen,
-        version=VERSION,
-        common=common,
-        clock=clock,
-        host=SystemHost(),
-        probes=probes,
-        tls=access.http_context,
-    )
 
 
 def _opened(machine: Env, settings: StoreSettings, common: CommonSettings) -> AbstractAsyncContextManager[Shard]:
@@ -399,16 +363,6 @@ def _shed(doorway: ShardHandle, room: AppendLimiter, memory_is_full: bool) -> No
 
 def _profile(settings: StoreSettings) -> ProfileName:
     return "large" if settings.fold_profile == "large" else "small"
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _refuse(why: str) -> int:
-    sys.stderr.write(f"eddyline store: {why}\n")
-    return 1
 
 
 if __name__ == "__main__":

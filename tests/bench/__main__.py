@@ -1,6 +1,6 @@
 """`make bench`: measure the rows, print one line a figure, and keep them with the machine.
 
-What each row measures and what is behind its figures: README.md here.
+Rows and the reasons for their figures: README.md here.
 """
 
 from __future__ import annotations

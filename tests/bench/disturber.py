@@ -1,4 +1,5 @@
-"""Who disturbs, for P14: `python -m tests.bench.disturber KIND ADDRESS TOPIC`; KIND is stopped, behind, scan or splits. Says
+"""The disturbing subscriber of P14: `python -m tests.bench.disturber KIND ADDRESS TOPIC`; KIND is stopped, behind, scan or
+splits. Says
 `ready` once it does."""
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ async def until_idle(channel: grpc.aio.Channel) -> None:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures were measured on."""
+    """The machine of the figures."""
     return {
         "cores": os.cpu_count() or 0,
         "machine": platform.machine(),

@@ -1,7 +1,8 @@
 """Subscribers as a process: many watch streams of one topic, read as fast as they come. For P6, P7 and P14.
 
-`python -m tests.bench.watch_readers ADDRESS TOPIC STREAMS RECORDS HEARTBEAT_MS`. Prints `ready` once every stream was told
-that it is level. Then one JSON object: of a round, once each stream has had RECORDS records, `seconds` between the first
+`python -m tests.bench.watch_readers ADDRESS TOPIC STREAMS RECORDS HEARTBEAT_MS`. Prints `ready` once every stream has
+received its caught-up event. Then one JSON object: of a round, once each stream has had RECORDS records, `seconds` between
+the first
 and the last of all; where records begin with the time they were sent (8 bytes, little-endian, of the machine's monotonic
 clock in ns), `p50_ms` and `p99_ms` of what passed since, one value a frame. RECORDS 0 = reads until it is stopped.
 """
@@ -28,7 +29,7 @@ OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_len
 
 
 class Readers:
-    """What all streams have had."""
+    """Counts over all streams."""
 
     def __init__(self, streams: int, records: int) -> None:
         self._left_level = streams

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EU, US = "payments-history-of-europe-in-production", "payments-history-of-europe-in-production-2"
 """Releases whose full names are longer than 40 characters, and agree in the first 40."""
 OLD = "payments-history-of-europe-in-production"
-"""What charts without hashes called both."""
+"""The common name of both in charts without hashes."""
 JOBS = ["spark.jobs[0].name=export-orders", "spark.jobs[0].args={-m,a}"]
 SECOND_JOB = ["spark.jobs[1].name=export-users", "spark.jobs[1].args={-m,b}"]
 

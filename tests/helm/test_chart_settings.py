@@ -71,7 +71,7 @@ OF_THE_CHART: Final = {
 be a matter of luck which one holds."""
 CHOICES: Final = {"compression": COMPRESSIONS, "fold_profile": FOLD_PROFILES}
 WITH: Final = {"unsegmented_bytes_max": {"wal_file_bytes": WAL_FILE_BYTES_MIN}}
-"""What another setting has to be for all of a setting's range to be taken."""
+"""Values of other settings that allow a setting's whole range."""
 SIZE: Final = "^[0-9]+([.][0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 NUMBER_MAX: Final = (1 << 63) - 1
 
@@ -83,7 +83,7 @@ def of_schema(role: str) -> Manifest:
 
 
 def of_role(role: str) -> Manifest:
-    """What the schema says of a role's settings, by the settings themselves."""
+    """The schema of a role's settings, derived from the settings themselves."""
     hints = get_type_hints(ROLES[role])
     fields = [field for field in dataclasses.fields(ROLES[role]) if field.name not in OF_THE_CHART[role]]
     properties = {field.name.upper(): _schema(role, field, hints[field.name]) for field in fields}

@@ -43,7 +43,7 @@ BIGGER = ["store.storage.size=50Gi", "store.storage.className=other", "store.sto
 
 
 GOLDEN = ROOT / "tests/golden/chart-0.1.0.json"
-"""What may not change of the first version's manifests, by value set: an installation of it is upgraded to whatever is here.
+"""Immutable fields of the first version's manifests, by value set: an installation of it is upgraded to the present chart.
 Written by `python -m tests.helm.test_chart_upgrade`, before a version that no installation can be upgraded to."""
 
 
@@ -78,7 +78,7 @@ def installed(stateful_set: Manifest) -> Iterator[list[str]]:
 
 
 def immutable(manifest: Manifest) -> object:
-    """What of it may not change."""
+    """Its immutable fields."""
     spec = manifest.get("spec", {})
     if manifest["kind"] == "StatefulSet":
         return {name: value for name, value in spec.items() if name not in STATEFUL_SET_MAY_CHANGE}
@@ -86,7 +86,7 @@ def immutable(manifest: Manifest) -> object:
 
 
 def frozen() -> dict[str, dict[str, object]]:
-    """What may not change of this chart's manifests."""
+    """Immutable fields of this chart's manifests."""
     sets = {path.stem: [path] for path in sorted((CHART / "ci").glob("*.yaml"))} | {"default": []}
     return {
         name: {

@@ -30,7 +30,7 @@ SERVERS: dict[str, type[SettingsClass]] = {
     "delivery": DeliverySettings,
 }
 MEMBERS = {role: f"services/{role}" for role in (*SERVERS, "spark")} | {"tools": "libs/cli"}
-"""What is in an image, by its name."""
+"""The packages in an image, by its name."""
 
 
 def dockerfile(image: str) -> str:

@@ -41,7 +41,7 @@ NAMES = {
     value for constant, value in vars(telemetry).items() if constant.startswith(("STORE_", "INGEST_", "DELIVERY_"))
 }
 EVERY_NAMESPACE = ".*"
-"""What Grafana puts in place of `$namespace` where all are chosen."""
+"""Grafana's value of `$namespace` if all are chosen."""
 OF_TLS = "Certificate"
 """The panel that is empty where there is no TLS."""
 READY = {"Ready", "Store", "Ingest", "Delivery", "NATS connected", "Store reached"}
@@ -88,7 +88,7 @@ def metric_of(sample: str) -> str:
 
 
 async def fresh_install() -> Database:
-    """What Prometheus has of one of each role, of which nobody has asked anything."""
+    """The series in Prometheus of one idle instance of each role."""
     database = Database()
     store = await StoreMetrics(recovery=RecoveryProgress, disk_floor_bytes=1, forwarded=ForwardedCalls(1)).collect()
     async with served_delivery() as served:

@@ -1,4 +1,4 @@
-"""Who reaches the roles from where: names that clients are told, forwarding to them by hand, a look at a volume."""
+"""Reachability of the roles: advertised names, port forwarding, and a shell on a volume."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ printf '%s\\n' "$*" >> "$CALLS"
 [[ $3 == get ]] && printf 'c2VjcmV0'
 exit 0
 """
-"""Tells what it was asked; a Secret's value is the word "secret"."""
+"""Prints its arguments; a Secret's value is the word "secret"."""
 SUDO = """#!/bin/bash
 [[ $* == "tee -a /etc/hosts" ]] && cat >> "$HOSTS"
 """
@@ -177,7 +177,7 @@ case "$3" in
   get) printf 'c2VjcmV0' ;;
 esac
 """
-"""As KUBECTL, but that it keeps what is created, and runs what a pod is asked to run."""
+"""As KUBECTL, but it keeps created objects and runs the command of a pod."""
 
 
 def test_commands_of_the_notes_make_the_keys_that_pods_wait_for(commands: Path, tmp_path: Path) -> None:

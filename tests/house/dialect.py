@@ -1,8 +1,8 @@
 """House dialect, measured: `python -m tests.house.dialect` prints a table; `test_dialect.py` holds its bounds.
 
 Two kinds of sentences are counted, both rare in projects that strangers read with ease (0 to 1 %): those that open with a
-bare What, Who or Where clause in place of a subject, and those in which something "is told", "is said" or "is asked" without
-an actor. The word count is of words that only this house used.
+bare What, Who or Where clause in place of a subject, and passives of telling, saying and asking that name no actor. The word
+count is of words that only this house used.
 """
 
 from __future__ import annotations

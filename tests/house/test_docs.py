@@ -52,7 +52,7 @@ SECTIONS = (
 )
 FILE_ENDINGS = (".py", ".js", ".go", ".java", ".proto", ".md", ".toml", ".txt", ".in", ".wal", ".binpb")
 NOT_OF_THE_REPOSITORY = ("<data", "eddyline-data", "wal/<", "/var/", "gen/")
-"""What a running cluster makes, or a machine has."""
+"""Files made by a running cluster or present on a machine."""
 REASONS_OF_ANY_CALL = {
     "CLUSTER_MISMATCH": "a store says it to roles of another cluster, whatever they ask",
     "UNAUTHENTICATED": "every role says it to callers without a known key",
@@ -108,7 +108,7 @@ DOCUMENTS = sorted(name for name in paths() if name.endswith(".md"))
 
 
 def spans(document: str) -> list[str]:
-    """What stands in backticks, outside of blocks."""
+    """Text in backticks, outside of blocks."""
     prose = re.sub(r"```.*?```", "", text_of(document), flags=re.DOTALL)
     return [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", prose)]
 

@@ -34,7 +34,7 @@ def lines(member: str) -> list[str]:
 
 
 def dependencies(member: str) -> dict[str, str]:
-    """What a member always asks for, by name: the bounds as they are written."""
+    """A member's unconditional requirements, by name: the bounds as written."""
     return {re.split(r"[^\w.-]", line, maxsplit=1)[0]: line for line in project(member)["dependencies"]}
 
 

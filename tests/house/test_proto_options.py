@@ -1,7 +1,7 @@
 """The options of proto files are there for generated code: each file has them, and no byte on the wire knows them.
 
-`tests/golden/eddyline.v1.1.binpb` is the last image without options. The contract of today, its options masked, must break
-nothing of it by any rule of buf; so both the step to options and all that was added since are judged.
+`tests/golden/eddyline.v1.1.binpb` is the last image without options. Today's contract with its options masked must break
+nothing of it by any rule of buf; this checks both the step to options and all later additions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROTO: Final = ROOT / "proto"
 BUF: Final = Path(sys.executable).parent / "buf"
 WITHOUT_OPTIONS: Final = ROOT / "tests" / "golden" / "eddyline.v1.1.binpb"
 OPTIONS: Final = ("csharp_namespace", "go_package", "java_multiple_files", "java_outer_classname", "java_package")
-"""What is masked: these and no others."""
+"""The masked options: these and no others."""
 
 
 def buf(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -36,7 +36,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> descriptor_pb2.FileDescri
 
 
 def judged(image: descriptor_pb2.FileDescriptorSet, folder: Path) -> str:
-    """What buf says of this image after the one without options."""
+    """buf's findings for this image after the one without options."""
     path = folder / "masked.binpb"
     path.write_bytes(image.SerializeToString())
     verdict = buf("breaking", path, "--against", WITHOUT_OPTIONS, "--config", "buf.yaml")

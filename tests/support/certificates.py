@@ -114,7 +114,7 @@ def signed_by_itself(folder: Path, key: CertificateIssuerPrivateKeyTypes) -> Cer
 
 
 class Files:
-    """What a role is told of TLS, replaced as an operator does: each file at once, from beside it."""
+    """A role's TLS files, replaced as an operator does: each file by an atomic rename."""
 
     def __init__(self, folder: Path, authority: Authority, name: str = "role") -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -43,12 +43,12 @@ class Command:
     address: str
 
     async def run(self, *words: str) -> tuple[int, list[dict[str, object]]]:
-        """The exit code, and what was said as JSON."""
+        """The exit code, and the output as JSON."""
         code, said = await self._run("json", words)
         return code, [json.loads(line) for line in said.splitlines()]
 
     async def text(self, *words: str) -> tuple[int, str]:
-        """The exit code, and what was said to people."""
+        """The exit code, and the output as text."""
         return await self._run("text", words)
 
     async def _run(self, output_format: OutputFormat, words: Sequence[str]) -> tuple[int, str]:

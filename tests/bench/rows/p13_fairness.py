@@ -2,8 +2,8 @@
 
 Store, delivery and subscribers are processes of their own. Each band has `TOPICS_A_BAND` topics by their priority, each with
 `SUBSCRIBERS` that take rows. Delivery is stopped (SIGSTOP) while the topics are filled, so that all bands are backlogged
-when it goes on; then its GetStatus is asked every `LOOK_S` for the records that its turns gave to each band. What counts is
-between looks at which a topic of every band waits, apart for the time before the ladder slows B0 and after it.
+when it continues; then the row calls its GetStatus every `LOOK_S` for the records that its turns gave to each band. Only
+intervals count in which a topic of every band waits at both ends, separately before and after the ladder slows B0.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def one_round(log: log_pb2_grpc.LogServiceStub, cluster: cluster_pb2_grpc.
 
 
 def shares(rounds: Sequence[Sequence[Look]], *, slowed: bool) -> list[float]:
-    """What each band got while all were backlogged; empty where that was never seen."""
+    """Records of each band while all were backlogged; empty if that was never so."""
     served = [0] * BANDS
     for looks in rounds:
         for before, after in pairwise(looks):

@@ -2,9 +2,8 @@
 every connection, and with all there is (both, metrics by OTLP, one record in a hundred traced), against the same without.
 
 Two clusters run side by side and are measured in turn, each of the three beside an open one. One process differs from the
-next of its kind by as much as what is looked for here, so `PAIRS` fresh pairs are measured. Rates on cores that
-others use too swing more still, so they are told by processor time as well: the store's and the client's together, which
-both encrypt.
+next of its kind by as much as what is looked for here, so `PAIRS` fresh pairs are measured. Rates on shared cores vary even
+more, so the row also prints processor time: the store's and the client's together, since both encrypt.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Cluster:
         return processor_s() + processor_s(self.store_pid)
 
     async def values(self) -> AsyncIterator[bytes]:
-        """What a watch brings from now on."""
+        """The records that a watch receives from now on."""
         topic = delivery_pb2.WatchTopic(topic=self.bucket, point=delivery_pb2.START_POINT_TAIL)
         request = delivery_pb2.WatchTopicsRequest(topics=[topic], format=types_pb2.BATCH_FORMAT_COLUMNS)
         async for frame in delivery_pb2_grpc.DeliveryServiceStub(self.delivery).WatchTopics(request):
@@ -170,7 +169,7 @@ def append_figures(kind: str, pairs: Sequence[dict[str, Both]]) -> list[Figure]:
 
 
 async def latencies(client: Client, ours: Cluster, other: Cluster) -> Delivered:
-    """P4 in both: medians in ms, ours and the open one's, by rate and round. Who goes first changes from round to round."""
+    """P4 in both: medians in ms, ours and the open one's, by rate and round. The order changes from round to round."""
     found: Delivered = {rate: [] for rate in RATES}
     for rate in RATES:
         for number in range(LATENCY_ROUNDS):
@@ -194,7 +193,7 @@ def latency_figures(kind: str, pairs: Sequence[Delivered]) -> list[Figure]:
 
 
 async def costs_of(kind: str, collector: str) -> list[Figure]:
-    """What one kind costs, in fresh pairs of clusters; what a pair has stored goes with it."""
+    """The cost of one kind, in new pairs of clusters; the data of a pair is removed with it."""
     appended, delivered = [], []
     for _ in range(PAIRS):
         async with AsyncExitStack() as stack:

@@ -44,7 +44,7 @@ RATIO_MIN = 0.6
 
 @dataclass
 class Bench:
-    """What the rounds work with."""
+    """The fixtures of the rounds."""
 
     url: str
     link: GrpcLink

@@ -66,7 +66,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class Written:
-    """What was acknowledged, by epoch: each append's last seq, and the fold behind it."""
+    """Acknowledged appends, by epoch: each append's last seq, and the fold after it."""
 
     folds: dict[int, dict[int, Values]] = field(default_factory=dict)
     over: bool = False
@@ -115,12 +115,12 @@ class Edge:
             yield started
 
     def look(self) -> tuple[LocalFoldState, Values]:
-        """What is in the file now, read as anybody would."""
+        """The present content of the file, read by the public API."""
         fold = read_fold(self.path)
         return fold.state(), {record.key or b"": record.data or b"" for record in fold.range()}
 
     def seq(self) -> int:
-        """Where the file is; 0 = there is none."""
+        """The seq of the file; 0 = there is none."""
         try:
             return read_fold(self.path).state().seq
         except FileNotFoundError:

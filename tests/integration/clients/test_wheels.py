@@ -1,4 +1,4 @@
-"""What `make wheels` makes, installed where nothing of the repository is, with the newest and the oldest of its bounds."""
+"""The wheels of `make wheels`, installed without the repository, with the newest and the oldest versions in their bounds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, dist: Path) -> Path:
-    """Where a stranger works, with the wheels."""
+    """A stranger's folder, with the wheels."""
     (tmp_path / "dist").symlink_to(dist)
     return tmp_path
 

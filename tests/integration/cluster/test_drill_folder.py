@@ -1,4 +1,4 @@
-"""What becomes of a drill's folder: removed where it was stopped, left and named where it failed or that was asked for."""
+"""A drill's folder: removed after a stop, kept and named after a failure or on request."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Up:
         self.addresses: dict[str, str] = {}
 
     async def until_up(self) -> None:
-        """Read until every part was said to run."""
+        """Read until every part is reported as running."""
         while self.pids.keys() != ROLES:
             line = await self.line()
             self.pids[line["role"]] = int(line["pid"])

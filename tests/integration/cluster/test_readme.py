@@ -79,7 +79,7 @@ async def started(
 
 
 async def said_until(process: asyncio.subprocess.Process, last: str, *, seconds: float = STEP_SECONDS_MAX) -> str:
-    """What a program says up to the line with `last` in it."""
+    """A program's output up to the line with `last` in it."""
     assert process.stdout is not None
     said = ""
     try:

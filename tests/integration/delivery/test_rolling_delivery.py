@@ -49,7 +49,7 @@ class Subscriber:
         self.watch: Watch = client.watch("kv", start=start, heartbeat_ms=1000, on_retry=self.errors.append)
 
     async def read(self, finished: asyncio.Event, heads: list[int]) -> None:
-        """Read until the head that is told at the end."""
+        """Read until the head that the writer sends at the end."""
         async with self.watch as events:
             async for event in events:
                 if isinstance(event, Records):
@@ -82,7 +82,7 @@ class Replicas:
     client: Client
 
     async def start(self, address: str) -> None:
-        """Start one. What it says of the cluster is what the client knows: a watch that tries again asks for it."""
+        """Start one. Its topology is the client's: a watch that retries requests it."""
         await self.of_address[address].enter_async_context(
             delivery_at(address, self.store, EDDYLINE_COMMON_DELIVERY_ADDRESSES=",".join(self.of_address))
         )

@@ -1,6 +1,7 @@
 """The NATS permissions of services/ingest/README.md, as they stand there: they are enough, and each of them is used.
 
-A real server whose user for ingest has these and no others; what ingest publishes is heard by another user of the account.
+A real server whose user for ingest has these permissions and no others; another user of the account subscribes to ingest's
+messages.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 class Heard:
-    """What ingest published, as another user of its account hears it."""
+    """Messages published by ingest, received by another user of its account."""
 
     def __init__(self) -> None:
         self.subjects: set[str] = set()
@@ -145,7 +146,7 @@ async def write_and_copy(client: Client, js: JetStreamContext) -> None:
 
 
 async def resume_and_mend(client: Client, last: int, last_order: int) -> None:
-    """What a start after a kill does, a resync of either kind, and a comparison."""
+    """The requests of a start after a kill, of both kinds of resync, and of a comparison."""
     await copied(client, BUCKET, last)
     await copied(client, "orders", last_order)
     assert await client.get(BUCKET, b"leaves") is None

@@ -46,7 +46,7 @@ class Secured:
     folder: Path
 
     def access(self, name: str = "") -> CallerAccess:
-        """What the holder of a key shows; empty = no key."""
+        """The credentials of a key's holder; empty = no key."""
         return client_access(
             key=secret_of(name) if name else "",
             tls_ca=str(self.authority.certificate),
@@ -168,7 +168,7 @@ async def check_strangers(secure: Secured) -> None:
 
 
 async def check_advice(address: str, ca: str, foreign: Certificate) -> None:
-    """Whoever gets no answer for want of TLS is told by which flags it is given."""
+    """A caller without TLS gets an error that names the flags for it."""
     foreign_ca = ("--tls-ca", str(foreign.certificate))
     shown = ("--tls-cert", str(foreign.certificate), "--tls-key", str(foreign.key))
     expected = {

@@ -54,7 +54,7 @@ class Holder:
 
     @property
     def access(self) -> CallerAccess:
-        """What it shows."""
+        """Its credentials."""
         return client_access(tls_ca=str(self.bundle), tls_cert=str(self.own.certificate), tls_key=str(self.own.key))
 
     async def gets_in(self, address: str) -> bool:
@@ -97,7 +97,7 @@ class Scene:
         return {role: self.cluster.supervisor.parts[role].pid for role in ROLES}
 
     def log(self, role: str) -> str:
-        """What a role has said."""
+        """A role's log."""
         return (self.cluster.data / "logs" / f"{role}.log").read_text(encoding="utf-8")
 
     async def says(self, role: str, text: str) -> bool:
@@ -125,7 +125,7 @@ class Scene:
         return await http_get(self.cluster.metrics_address(role), head, tls=tls)
 
     async def health_check(self, role: str) -> tuple[int | None, str]:
-        """What an image's health check says."""
+        """The result of an image's health check."""
         environ = {
             **os.environ,
             f"EDDYLINE_{role.upper()}_METRICS_LISTEN": self.cluster.metrics_address(role),

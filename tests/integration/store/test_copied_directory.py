@@ -52,7 +52,7 @@ def settings(address: str, data_dir: Path) -> dict[str, str]:
 
 
 class Written(NamedTuple):
-    """What the store is known to have when a copy begins."""
+    """The store's content when a copy begins."""
 
     log_seq: int
     kv_seq: int
@@ -144,7 +144,7 @@ async def test_copy_made_under_writes_opens_right_or_is_refused_and_the_check_sa
 
 
 async def check(path: Path, written: Written) -> None:
-    """Have a copy checked, start it, and look at what it serves; a copy that is refused was told by the check."""
+    """Check a copy, start it, and verify its answers; the check must have reported a copy that the start refuses."""
     checked = await run("fsck", str(path))
     assert checked.code in (0, 1, 2)
     assert checked.said, "the check says something"
@@ -195,7 +195,7 @@ async def run(*words: str) -> Said:
 
 async def serves(address: str, written: Written) -> bool:
     """All that was acknowledged before the copy began is there, and nothing else than was written; fold and log agree.
-    True = records of the KV topic are told as lost.
+    True = the KV topic has gaps.
 
     A fold that was copied after the log may know more: entries whose records the log tells as lost.
     """
@@ -219,7 +219,7 @@ async def serves(address: str, written: Written) -> bool:
 
 
 class Found(NamedTuple):
-    """Key and data of records by seq, and the seqs of records that are told to be lost."""
+    """Key and data of records by seq, and the seqs within gaps."""
 
     records: dict[int, tuple[bytes, bytes]]
     lost: set[int]

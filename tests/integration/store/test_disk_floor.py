@@ -28,7 +28,7 @@ SECONDS_MAX = 60
 
 
 class Disk(NamedTuple):
-    """Where, and the floor that leaves room for some appends."""
+    """The directory, and a floor that leaves room for some appends."""
 
     directory: Path
     floor_bytes: int
@@ -104,6 +104,6 @@ async def append(log: log_pb2_grpc.LogServiceStub, topic: str, data: bytes) -> s
 
 
 async def said(channel: grpc.aio.Channel) -> tuple[bool, str]:
-    """What the status says: whether all is served, and why not."""
+    """The status: whether all is served, and the reason if not."""
     status = await cluster_pb2_grpc.ClusterServiceStub(channel).GetStatus(cluster_pb2.GetStatusRequest())
     return status.ready, status.reason

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.integration
 
 MEMORY_BYTES = 256 << 20
 ARRIVING_BYTES = 1 << 30
-"""What may come above the bound before it is seen and let go of: gRPC's threads go on receiving from all these clients while
-the loop takes a message of 64 MiB apart."""
+"""Memory above the bound before the store reacts: gRPC's threads continue to receive from all clients while the event loop
+parses a message of 64 MiB."""
 CALLERS, STREAMS, READERS = 8, 4, 6
 ROUNDS = 2
 RECORDS = 62

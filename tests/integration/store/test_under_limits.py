@@ -36,7 +36,7 @@ STOPPED_SCANS = 50
 CLIENT_SCANS, ROLE_SCANS = 70, 30
 DRAINED = 6
 ROLE = ((CLUSTER_ID_KEY, "local"),)
-"""What a role says with each call: its scans are not counted among the clients'."""
+"""The metadata of a role's calls: its scans do not count as the clients'."""
 OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.use_local_subchannel_pool", 1)]
 
 
@@ -95,7 +95,7 @@ async def fill(store: Running, count: int) -> None:
 
 
 class Scan:
-    """One scan on a connection of its own, of which answers are taken only when it is told."""
+    """One scan on a connection of its own; the test takes its answers one by one."""
 
     def __init__(self, address: str, *, of_role: bool) -> None:
         self.channel = grpc.aio.insecure_channel(address, options=OPTIONS)

@@ -1,4 +1,4 @@
-"""The audit: right stores pass, each planted defect is found, and what cannot be looked at is no pass."""
+"""The audit: correct stores pass, each planted defect is detected, and an unreadable topic is no pass."""
 
 from __future__ import annotations
 

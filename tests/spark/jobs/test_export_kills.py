@@ -1,4 +1,4 @@
-"""Whoever is killed in the middle of an export: afterwards each record is there once, and nothing else."""
+"""Processes killed in the middle of an export: afterwards each record exists once, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work as tasks: each partition is answered once, errors that come again are told, and progress is seen."""
+"""Work as tasks: each partition is answered once, repeated errors are reported, and progress is visible."""
 
 from __future__ import annotations
 

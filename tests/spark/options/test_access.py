@@ -56,7 +56,7 @@ def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def explained(frame: DataFrame) -> str:
-    """What `explain(extended)` prints."""
+    """The output of `explain(extended)`."""
     return str(frame._jdf.queryExecution().toString())
 
 

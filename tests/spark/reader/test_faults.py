@@ -33,7 +33,7 @@ WAIT_S = 120.0
 
 
 def batches_of(address: str, **options: str) -> Iterator[pa.RecordBatch]:
-    """What tasks read, here."""
+    """The plan that these tasks read."""
     reader = BatchReader(parse_options({"store": address, "topic": "routes", **options}), SCHEMA, None)
     for part in reader.partitions():
         yield from reader.read(part)

@@ -42,7 +42,7 @@ def history(count: int, seed: int) -> list[Record]:
 
 
 async def entries_at(client: Client, topic: str, seq: int) -> list[Row]:
-    """What the store says of each key at a point."""
+    """The store's value of each key at a point."""
     pages = [await client.get_at(topic, b"key-%d" % number, at_seq=seq) for number in range(KEYS)]
     live = [entry for page in pages for entry in page.entries if entry is not None]
     return sorted((expected_row(topic, entry) for entry in live), key=by_seq)

@@ -1,4 +1,4 @@
-"""What was lost is told as `onGap` says, what was deleted is simply not there, and the sums close."""
+"""Losses are reported as `onGap` says, deleted records are absent, and the sums close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DataFrame has, taken without blocking the loop that the store's process and clients live on."""
+"""The rows of a DataFrame, collected without blocking the event loop of the store's process and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark must show for records as the client library reads them: the model that reads are judged against."""
+"""The rows that Spark must return for records as the client library reads them: the model for reads."""
 
 from __future__ import annotations
 

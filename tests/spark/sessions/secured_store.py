@@ -48,7 +48,7 @@ class SecuredStore:
         return path
 
     def place(self, **more: str) -> dict[str, str]:
-        """The options of a caller with a certificate; which key it has is said by `more`."""
+        """The options of a caller with a certificate; `more` gives its key."""
         return {"store": self.address, **self.files(), "patienceSeconds": "20", **more}
 
     def client(self, name: str = HOLDER) -> CallerAccess:

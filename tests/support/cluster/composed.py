@@ -69,7 +69,7 @@ class Composed(DockerCompose):
         self.compose("up", "--detach", *(self.services or ()))
 
     def address(self, name: str) -> str:
-        """Where something is published on this machine."""
+        """The published address of a port on this machine."""
         variables = {what: variable for variable, what in PORTS.items()}
         return f"127.0.0.1:{self.environ[variables[name]]}"
 
@@ -107,7 +107,7 @@ class Composed(DockerCompose):
         return bool(found) and found[0].attrs["State"].get("Health", {}).get("Status") == "healthy"
 
     async def queried(self, query: str) -> list[dict[str, Any]]:
-        """What Prometheus answers to an instant query."""
+        """Prometheus' answer to an instant query."""
         url = f"http://{self.address('prometheus')}/api/v1/query?query={quote(query)}"
         answer = await asyncio.to_thread(_read, url)
         assert answer["status"] == "success", answer

@@ -1,8 +1,8 @@
 """A container engine, wherever one is: found, or said clearly that there is none; and the images that no registry gives.
 
-Where images can be pulled, Dockerfiles build as they stand. Where none can, a base is made on this machine (debootstrap, as
-root), packages come as wheels of this machine's Python, NATS from the wheel that has it, and Prometheus from Debian's
-package; what cannot be made so is left out, and said.
+If images can be pulled, Dockerfiles build as they stand. Otherwise a base is made on this machine (debootstrap, as root),
+packages come as wheels of this machine's Python, NATS from the wheel that has it, and Prometheus from Debian's package;
+parts that cannot be made so are left out and reported.
 Nothing here starts or stops an engine. On Debian, as root, where the kernel has neither iptables nor forwarding to give:
 `apt-get install docker.io docker-compose debootstrap`, then
 

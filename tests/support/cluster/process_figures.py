@@ -1,4 +1,4 @@
-"""What the kernel tells of a process, by default of this one: memory and processor time. Linux only."""
+"""The kernel's figures of a process, by default of this one: memory and processor time. Linux only."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def free_address() -> str:
 
 
 def tls_of(settings: dict[str, str]) -> ClientTls | None:
-    """What a caller of a role with these settings goes by."""
+    """The credentials for a role with these settings."""
     ca = settings.get("EDDYLINE_COMMON_TLS_CA", "")
     return ClientTls(Path(ca).read_bytes()) if ca else None
 

@@ -71,7 +71,7 @@ class ServedDelivery:
         raise AssertionError(f"not refused: {got}")
 
     async def ready(self, service: str = "") -> bool:
-        """What health says, of the role or of one of its parts."""
+        """The health of the role or of one of its parts."""
         check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
         check = self.channel.unary_unary(
             f"/{health.SERVICE_NAME}/Check",

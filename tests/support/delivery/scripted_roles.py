@@ -19,7 +19,7 @@ Ending = EddylineError | Literal["end", "silence"]
 
 @dataclass(slots=True)
 class WatchScript:
-    """What one WatchTopics call answers, and how it ends: an error, orderly, or by saying nothing more."""
+    """The answers of one WatchTopics call and its end: an error, an orderly end, or silence."""
 
     frames: Sequence[delivery_pb2.WatchTopicsResponse] = ()
     ending: Ending = "silence"

@@ -19,7 +19,7 @@ KINDS = {
     "networking.k8s.io/v1": ("NetworkPolicy",),
     "policy/v1": ("PodDisruptionBudget",),
 }
-"""What the server knows; Helm asks before it takes a manifest."""
+"""The resources of the server; Helm requests them before it takes a manifest."""
 STATEFUL_SETS = "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}"
 CLAIMS = "/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
 CRON_JOBS = "/apis/batch/v1/namespaces/{namespace}/cronjobs/{name}"

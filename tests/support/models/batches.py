@@ -1,4 +1,4 @@
-"""Hypothesis strategies for records and batches, and the list model that batches are judged against."""
+"""Hypothesis strategies for records and batches, and the list model for batches."""
 
 from __future__ import annotations
 

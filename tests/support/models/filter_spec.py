@@ -1,6 +1,4 @@
-"""What a subscriber asks to see of a topic, and what that leaves of a record; `tests.support.models.subscriber_view` judges
-by it.
-"""
+"""A subscriber's filter of a topic, and its effect on a record; used by `tests.support.models.subscriber_view`."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ class Wish:
         return not (self.tags or self.exclude_nodes or self.ignore_deletes)
 
     def seen(self, record: Record) -> Record:
-        """What of a record comes: where its data does not, the length of that stands in its place."""
+        """A record as the filter delivers it: without data, its length takes the place of the data."""
         if not self.metadata_only or record.data is None:
             return record
         return record._replace(data=length(len(record.data)))
@@ -59,7 +57,7 @@ class Wish:
 
 
 def length(nbytes: int) -> bytes:
-    """What stands in the place of data that does not come."""
+    """The stand-in for data that a filter leaves out."""
     return b"%d bytes" % nbytes
 
 

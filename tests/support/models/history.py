@@ -1,14 +1,14 @@
-"""What a test asked of a store and what it was told, and the judgement of the store, live and after every recovery.
+"""A test's requests to a store and its answers, and the check of the store, live and after every recovery.
 
-A topic's history is what it was asked for, in order. A recovered topic must be what the semantics make of some prefix of it:
+A topic's history is its requests, in order. A recovered topic must be what the semantics make of some prefix of it:
 
 - told: it is in the prefix; after power loss an append of a DISK topic may be missing, with all behind it, and an UNSYNCED
   gap then covers every seq that was ever told. Asked and never told: whole or not at all. Refused: no part of it
 - floors, counts, bytes, settings, and every gap are exactly those of that prefix, read from several places
 - a fold is what that prefix gives; after power loss it may be that of a longer one
-- a topic that was told to be there is there, one told to be gone is gone, and an epoch is given once
+- a topic acknowledged as created exists, one acknowledged as deleted does not, and an epoch is given once
 
-What a recovery shows becomes the new truth, and the history goes on. Commit times are those of the test's clock.
+The recovered state becomes the new truth, and the history continues. Commit times are those of the test's clock.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Event:
 
 
 class Seen(NamedTuple):
-    """What a topic shows: reads by the seq they began after, and all its entries where it has a fold."""
+    """A topic's observable state: reads by the seq they began after, and all its entries if it has a fold."""
 
     info: TopicInfo
     reads: dict[int, list[Record | Gap]]
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 @dataclass(eq=False)
 class TopicHistory:
     """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown. `removed` = seqs
-    that were told to be deleted."""
+    acknowledged as deleted."""
 
     name: str
     kind: Kind
@@ -66,7 +66,7 @@ class TopicHistory:
         self.settled = TopicModel(self.kind, Retained(self.config))
 
     def asks(self, do: Callable[[TopicModel], object], *, lasts: bool) -> Event:
-        """Something is asked for now."""
+        """A request starts now."""
         event = Event(do, lasts)
         self.events.append(event)
         return event
@@ -76,7 +76,7 @@ class TopicHistory:
         self.events.remove(event)
 
     def states(self) -> list[TopicModel]:
-        """The topic after each prefix of what was asked, the empty one first."""
+        """The topic after each prefix of the requests, the empty one first."""
         states = [self.settled.copy()]
         for event in self.events:
             state = states[-1].copy()
@@ -86,11 +86,11 @@ class TopicHistory:
 
     @property
     def model(self) -> TopicModel:
-        """The topic if all that was asked has come to pass."""
+        """The topic after all requests."""
         return self.states()[-1]
 
     def check(self, seen: Seen, now: Moment) -> None:
-        """Hold a live topic, nothing under way, against what it was told. Raises AssertionError."""
+        """Compare a live topic, with nothing in flight, with the acknowledged history. Raises AssertionError."""
         model = self.model
         model.kept.settle(now.age_ms)
         found = differences(model, seen)
@@ -158,14 +158,14 @@ def differences(model: TopicModel, seen: Seen) -> list[str]:
 
 @dataclass
 class History:
-    """All topics ever, in the order they were asked for."""
+    """All topics ever, in the order of their creation requests."""
 
     topics: list[TopicHistory] = field(default_factory=list)
     erased: list[bytes] = field(default_factory=list)
-    """Values of which, as was told, nothing is left on the disk."""
+    """Values that an acknowledged erasure removed from the disk."""
 
     def asks(self, name: str, kind: Kind, config: TopicConfig) -> TopicHistory:
-        """A topic is asked for."""
+        """A creation request of a topic."""
         topic = TopicHistory(name, kind, config)
         self.topics.append(topic)
         return topic
@@ -176,13 +176,13 @@ class History:
         return [topic for topic in newest.values() if topic.gone is not True]
 
     async def check(self, link: Shard, now: Moment) -> None:
-        """Hold a live store, nothing under way, against all that was told. Raises AssertionError."""
+        """Compare a live store, with nothing in flight, with the acknowledged history. Raises AssertionError."""
         for topic in self.current():
             topic.check(await look(link, topic.name), now)
         check_totals(link)
 
     async def judge(self, link: Shard, end: End, now: Moment) -> None:
-        """Hold a recovered store against all that was asked and told; go on from it. Raises AssertionError."""
+        """Compare a recovered store with all requests and answers; continue from it. Raises AssertionError."""
         there = {info.name: info for info in await link.list_topics("", "", 10_000)}
         for name in {topic.name for topic in self.topics}:
             self._settle_name(name, there.pop(name, None))
@@ -208,7 +208,7 @@ class History:
 
 
 def check_totals(link: Shard) -> None:
-    """What the status counts is what its topics have. Raises AssertionError."""
+    """The counts of the status equal those of its topics. Raises AssertionError."""
     topics, status = link._table.all(), link.status()
     assert status.segment_count == sum(len(topic.segments) for topic in topics)
     assert status.segment_bytes == sum(topic.segments.file_bytes for topic in topics)

@@ -1,14 +1,15 @@
 """The oracle: what a store's topics must be, by the contract alone, in plain Python over rows.
 
-It judges appends as the store must when it stages them (existence, epoch, ops and keys, idempotency key, writer, versions,
-head), says what a reader may see, and after a crash holds what was recovered against all that was asked:
+It validates appends as the store must (existence, epoch, ops and keys, idempotency key, writer, versions, head), gives what
+a reader may see, and after a crash compares the recovered state with all requests:
 
 - acknowledged: there, whole, at its seqs. Unknown (staged, never answered): whole or absent, and none missing before one
   that is there. Refused: absent, since it was never staged.
 - after a power failure a DISK topic may have lost a tail, which an UNSYNCED gap then covers, up to at least the last seq
   ever acknowledged; its fold and its writers' positions may be ahead of the log, at a moment of the same history.
 
-What it accepts becomes the new truth, and the history goes on. It knows nothing of frames, groups, clocks or files: commit
+An accepted state becomes the new truth, and the history continues. It knows nothing of frames, groups, clocks or files:
+commit
 times come from the store and only have to be in order. One thread.
 """
 
@@ -74,7 +75,8 @@ class Staged(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a recovered topic shows; `entries` and `writers` are None where the topic has no fold or nobody looked."""
+    """The observable state of a recovered topic; `entries` and `writers` are None if the topic has no fold or they were not
+    read."""
 
     epoch: int
     head_seq: int
@@ -144,7 +146,7 @@ class Topic:
     """Staged since `settled`, in order."""
 
     def visible(self) -> State:
-        """What readers see when nothing is under way: all acknowledged appends."""
+        """The records for readers when nothing is in flight: all acknowledged appends."""
         state = self.settled.copy()
         for attempt in self.attempts:
             if attempt.result is not None:
@@ -233,7 +235,7 @@ class Oracle:
             assert seen.writers == state.writers
 
     def recovered(self, name: str, seen: Seen | None, crash: Literal["kill", "power"]) -> None:
-        """Hold a topic of a recovered store (None = it is not there) against all that was asked, and go on from it.
+        """Compare a topic of a recovered store (None = it does not exist) with all requests, and continue from it.
 
         Raises:
             AssertionError: it must not be so.

@@ -1,4 +1,4 @@
-"""A random walk through everything a store is asked for, each step written into its history.
+"""A random walk through all calls of a store, each step recorded in its history.
 
 Threading: one loop; nothing of a walk is under way when a step returns.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("a", "b", "c", "d", "e", "f")
 PASSING: Final = (ReadOnly, NotReady, CommitUnknown)
-"""What a shard that has trouble with its disk says: known before a seq was given, or settled at its restart."""
+"""The errors of a shard with disk trouble: definite before a seq was assigned, or decided at its restart."""
 
 
 class Wanderer:

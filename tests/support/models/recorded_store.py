@@ -1,4 +1,4 @@
-"""Using a store and writing down what was asked of it and what it told: the one way in which tests make histories.
+"""Calls to a store with requests and answers recorded: the one way in which tests make histories.
 
 Every value is unique in its history, so that each record found is traced to its append.
 """
@@ -169,7 +169,7 @@ class Play:
         self.clock.set_wall_ms(wall_ms)
 
     async def upkeep(self) -> None:
-        """Whatever of the store's own jobs is due."""
+        """Run the store's own jobs that are due."""
         assert await self.link._parts.maintenance.round(), "a job failed"
 
     async def upkeep_or_trouble(self) -> None:

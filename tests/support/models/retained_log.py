@@ -1,4 +1,4 @@
-"""What a topic keeps, by the semantics alone: caps, age, discard, deletes and gap records over a plain list of rows.
+"""Retention of a topic by the semantics alone: caps, age, discard, deletes and gap records over a plain list of rows.
 
 After everything that happens, what is due goes at once: first rows that are too old, then the oldest records while there
 are too many, then while they are too large. A topic that refuses evicts nothing for a cap. One thread; no clock of its own.
@@ -26,7 +26,7 @@ class Full(Exception):
 
 
 class Answer(NamedTuple):
-    """What a delete removed."""
+    """The seqs that a delete removed."""
 
     record_count: int
     record_bytes: int
@@ -115,7 +115,7 @@ class Retained:
 
     @property
     def record_bytes(self) -> int:
-        """What they count towards a cap."""
+        """Their bytes towards a cap."""
         return sum(map(counted_size, self.records))
 
     @property

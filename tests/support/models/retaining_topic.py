@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Retaining:
-    """One topic. Nothing is due but what `settle` is told the time for."""
+    """One topic. Only `settle` moves time, by its argument."""
 
     def __init__(self, config: TopicConfig) -> None:
         self.config = config

@@ -7,7 +7,7 @@ from eddyline.v1 import types_pb2 as types
 
 
 class Folded:
-    """What a subscriber makes of a snapshot and its changes, minding every promise."""
+    """A subscriber's fold of a snapshot and its changes, with every promise checked."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}

@@ -1,8 +1,8 @@
-"""What one subscriber saw of one topic, over all its resumes, and the judgement of it at the end of a simulation.
+"""One subscriber's observations of one topic, over all its resumes, and their check at the end of a simulation.
 
-By then it is known what each topic ever had. A view is right if it is exactly that under its filter from its start on: each
-record once, in order and as it was committed; what is missing is under a gap that was told in its place, or was deleted on
-purpose. No stream shows what was deleted before it was opened. No cursor or token is past what came with it. A snapshot is
+By then it is known what each topic ever had. A view is right if it is exactly the log under its filter from its start on:
+each record once, in order and as committed; a missing record is under a gap in its place, or was deleted on request. No
+stream shows what was deleted before it was opened. No cursor or token is past what came with it. A snapshot is
 the fold at its seq, also one that broke off and went on, and a map that is kept by what came is the fold at its cursor.
 caught_up comes at the heads of the opening or above them.
 """
@@ -33,7 +33,7 @@ SHOWN_OF_TRACE: Final = 14
 
 
 class Head(NamedTuple):
-    """Where a topic stood; epoch 0 = it was not there."""
+    """A topic's position; epoch 0 = it did not exist."""
 
     epoch: int = 0
     seq: int = 0
@@ -57,20 +57,20 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Another stream was opened: by then it had been told that these seqs of the topic are deleted."""
+    """Another stream was opened: by then the deletion of these seqs of the topic was acknowledged."""
 
     epoch: int = 0
     removed: frozenset[int] = frozenset()
 
 
 Entry: TypeAlias = Opened | Started | Level | Resume | pb.WatchTopicsResponse
-"""What happened: a stream, a start, caught_up, what a token says, a frame."""
+"""The events: a stream, a start, caught_up, a token, a frame."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """One topic of one epoch, as it was. `gone` None = nobody was told; `order` = the seqs of its past; not
-    `fold_is_known` = what its fold has is no matter of its log alone."""
+    """One topic of one epoch, as it was. `gone` None = its deletion was not acknowledged; `order` = the seqs of its past;
+    not `fold_is_known` = its fold does not follow from its log alone."""
 
     kind: Kind
     gone: bool | None
@@ -81,7 +81,7 @@ class Truth:
 
 
 def lossless(records: Sequence[Record], kind: Kind) -> Truth:
-    """What a topic was that is there and has lost nothing."""
+    """The state of a topic that exists and has lost nothing."""
     rows = {record.seq: record for record in records}
     return Truth(kind, gone=False, floor=0, past=Past(rows=rows), order=sorted(rows))
 
@@ -372,7 +372,7 @@ class Judge:
             assert same(due, has), f"at {seq} {has}, not {due}"
 
     def _judge_map(self) -> None:
-        """What a subscriber keeps by what came. Erased keys go silently."""
+        """The subscriber's fold of the received items. Erased keys go silently."""
         truth = self._topics.get(self._epoch)
         if self._map is None or self._gone or self._to_build or truth is None or truth.kind is not Kind.KV:
             return
@@ -408,7 +408,7 @@ def same(left: Record, right: Record) -> bool:
 
 
 def rows_of(frame: pb.WatchTopicsResponse, wish: Wish) -> list[Record]:
-    """A frame's records; where no data was asked for its length is in its place, and none has come."""
+    """A frame's records; without data its length takes the place of the data, which must be absent."""
     if frame.WhichOneof("frame") == "columns":
         rows = answer_from_columns(frame.columns).to_rows()
         sizes = memoryview(frame.columns.data_bytes).cast("I").tolist() if frame.columns.data_bytes else []

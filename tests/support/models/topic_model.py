@@ -1,7 +1,7 @@
 """One topic by the semantics alone: what is kept of its log, and the fold of all that was ever committed.
 
-Time is told with everything that happens; commit times never go back. A copy is independent, so a test can ask what would
-be if only some of what was asked for had come to pass.
+Every event carries its time; commit times never go back. A copy is independent, so a test can compute the outcome if only
+some of the requests had happened.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Moment(NamedTuple):
 
 @dataclass(eq=False)
 class Past:
-    """What a topic had at any time; shared by the copies of a model, so it holds what only might have been, too.
+    """All records that a topic had at any time; shared by the copies of a model, so it also holds records that only might
+    have existed.
 
     `removed` = seqs deleted on purpose; `lost` = those that power took, with the seq of the gap record that tells it;
     `erased` = keys taken out of the fold, by the head at that moment; `folds` = the fold as recoveries found it, by the
@@ -44,7 +45,7 @@ class Past:
     folds: dict[int, dict[bytes, Record]] = field(default_factory=dict)
 
     def recovered(self, head_seq: int, fold: dict[bytes, Record]) -> None:
-        """What is above the head never was."""
+        """Records above the head never existed."""
         self.rows = {seq: row for seq, row in self.rows.items() if seq <= head_seq}
         self.folds[head_seq] = dict(fold)
 
@@ -101,7 +102,7 @@ class TopicModel:
         self.kept.settle(now.age_ms)
 
     def lose(self, last_seq: int, now: Moment) -> None:
-        """Power loss was told: seqs up to `last_seq` hold nothing, and the next one the gap record."""
+        """The store reported a power loss: seqs up to `last_seq` hold nothing, and the next one the gap record."""
         lost = [seq for seq in self.past.rows if self.kept.head_seq < seq <= last_seq]
         gap = self.kept.lose(last_seq - self.kept.head_seq, now.age_ms, self._stamp(now))
         self.past.lost.update(dict.fromkeys(lost, gap.seq))

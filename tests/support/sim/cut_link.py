@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Reported(NamedTuple):
-    """What the holder of a lease said of its source."""
+    """The report of a lease's holder on its source."""
 
     source: str
     fence: int
@@ -31,8 +31,8 @@ class Reported(NamedTuple):
 
 
 class CutLink:
-    """A `StoreLink` over another one. Counts what is asked; `cut` and `mend` the wire, or only `cut_follow` once; reads,
-    batches, appends and events of followed topics wait while theirs is not open."""
+    """A `StoreLink` over another one. Counts calls; `cut` and `mend` break and restore the wire, `cut_follow` breaks only
+    the stream, once; reads, batches, appends and events of followed topics wait while their gate is closed."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -61,9 +61,9 @@ class CutLink:
         self.batch_sizes: list[int] = []
         """Records of each batch that was applied."""
         self.source_looks = 0
-        """How often a source was asked for."""
+        """The number of calls for a source."""
         self.reports: list[Reported] = []
-        """What holders said that got through, without repeats of a state."""
+        """The reports of holders that got through, without repeats of a state."""
 
     def cut(self) -> None:
         """From now on nothing gets through."""

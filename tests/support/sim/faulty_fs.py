@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Fault(NamedTuple):
-    """What goes wrong: at call `call` of `operation`, and at all later ones where `lasting`.
+    """A fault: at call `call` of `operation`, and at all later ones if `lasting`.
 
     `error` is an errno. Without one a `pwritev` writes only `short` bytes, and says so.
     """
@@ -37,7 +37,7 @@ class FaultyFs:
         self.faults = list(faults)
         self.calls: Counter[str] = Counter()
         self.free: int | None = None
-        """What `free_bytes` says; None = what the inner one does."""
+        """The value of `free_bytes`; None = the inner file system's."""
 
     def next_fault(self, operation: str, *, error: int = 0, short: int = 0, lasting: bool = False) -> None:
         """Let the next call of `operation` go wrong."""

@@ -1,7 +1,7 @@
-"""What a simulated disk holds: files and directories, what of them is durable, and what a power crash leaves.
+"""The content of a simulated disk: files and directories, their durable parts, and the remains after a power crash.
 
-Bytes are durable after a sync of their file, a name (made, moved, removed) after the sync of its directory. Whatever else
-was changed survives or not by the random source of one `Survival`, which is made for one crash.
+Bytes are durable after a sync of their file, a name (made, moved, removed) after the sync of its directory. Any other change
+survives or not by the random source of one `Survival`, which is made for one crash.
 A move between two directories is one step while the machine lives. After a power crash the name may be at its old place,
 at its new one or, of a file, at both; but lost from both only where the old directory was synced and the new one was not.
 

@@ -51,9 +51,9 @@ class SimFs:
         self.crashed = False
         self.boots = 1
         self.free = FREE_BYTES
-        """What `free_bytes` says; a test sets it. Nothing is refused by it: errors are `FaultyFs`'s."""
+        """The value of `free_bytes`; a test sets it. Nothing is refused by it: errors are `FaultyFs`'s."""
         self.engines: dict[Path, dict[bytes, bytes]] = {}
-        """What engines keep here that are not made of our files, a catalog: synced at every write, so no crash takes any."""
+        """Data of engines that do not use our files, such as a catalog: synced at every write, so no crash removes any."""
         self.written_mark: tuple[str, list[Written]] | None = None
         """The run and the ends of a store's written mark: in the machine's memory, not on this disk."""
         self._random = Random(seed)
@@ -66,7 +66,7 @@ class SimFs:
         return f"boot-{self.boots}"
 
     def reboot(self, crash: CrashKind, *, seed: int | None = None, crash_at: int | None = None) -> SimFs:
-        """The disk after this crash. This one stays as it is, so that many outcomes can be looked at."""
+        """The disk after this crash. This one stays unchanged, so that a test can try many outcomes."""
         seed = self.seed if seed is None else seed
         rebooted = SimFs(seed, crash_at=crash_at)
         rebooted.boots = self.boots + (crash == "power")

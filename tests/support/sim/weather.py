@@ -50,7 +50,7 @@ class StormyWire(SimWire):
                 stream.end()
 
     async def one_way(self) -> None:
-        """What may happen to a message. Raises StoreUnreachable where it is lost."""
+        """The possible fates of a message. Raises StoreUnreachable where it is lost."""
         if self.calm:
             return
         if self._random.random() < DELAYED:
@@ -60,7 +60,8 @@ class StormyWire(SimWire):
             raise StoreUnreachable("a message was lost")
 
     async def event(self) -> None:
-        """What may happen to an event of a stream. Raises StoreUnreachable where that is cut, with all under way on it."""
+        """The possible fates of an event of a stream. Raises StoreUnreachable where that is cut, with all under way on
+        it."""
         if self.calm:
             return
         if self._random.random() < DELAYED:

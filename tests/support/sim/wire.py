@@ -40,7 +40,7 @@ class Life:
         self._over.set()
 
     async def call(self, call: Awaitable[T]) -> T:
-        """What `call` gives, if the store lives so long."""
+        """The result of `call`, if the store lives so long."""
         if self._over.is_set():  # what never waits would not be cut
             close = getattr(call, "close", None)
             if close is not None:

@@ -54,7 +54,7 @@ class TopicAt(NamedTuple):
             return [record async for record in client.read(self.topic) if isinstance(record, Record)]
 
     async def data(self) -> list[bytes]:
-        """What its records carry, in order."""
+        """The data of its records, in order."""
         return [record.data or b"" for record in await self.records()]
 
     def write(

@@ -25,7 +25,7 @@ KEYS = 1500
 
 
 def topics_at(step: int) -> list[TopicEntry]:
-    """What must be there after a step."""
+    """The expected content after a step."""
     topics = [entries.plain_topic(topic_id, head_seq=step) for topic_id in range(1, TOPICS + 1)]
     keys = tuple(map(entries.key, range(step * 10, step * 10 + KEYS)))
     topics[LARGE - 1] = replace(topics[LARGE - 1], keys=keys, deleted=bytes((step % 256,)) * 5000)

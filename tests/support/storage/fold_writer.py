@@ -41,7 +41,7 @@ def step(first_seq: int) -> list[FoldWrite]:
 
 
 def live_at(seq: int) -> dict[bytes, bytes]:
-    """What must be live after `seq`: value by key."""
+    """The live entries after `seq`: value by key."""
     live: dict[bytes, bytes] = {}
     for written in (record(number) for number in range(1, seq + 1)):
         assert written.key is not None

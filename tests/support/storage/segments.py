@@ -69,7 +69,7 @@ def all_batches(fs: Fs) -> list[Batch]:
 
 
 def golden_batch() -> Batch:
-    """What the golden file holds: every column, absent and empty cells, a hole, a gap record."""
+    """The content of the golden file: every column, absent and empty cells, a hole, a gap record."""
     rows = [
         Record(4, 1_000, 7, Op.PUT, b"k", b"value", "é", None, (MetaEntry("a", b"b"),), b"\1"),
         Record(5, 1_000, -1, Op.DELETE, b"", None, "", "node"),

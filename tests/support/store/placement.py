@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Place(Enum):
-    """What has happened to a log before it is looked at."""
+    """The history of a log before it is read."""
 
     FRAMES = "frames"
     SEGMENTS = "segments"
@@ -100,7 +100,7 @@ async def placed_store(place: Place, **changes: int | str) -> AsyncIterator[Plac
 
 
 async def items_after(link: Shard, topic: str, after_seq: int = 0, *, epoch: int = 0) -> list[Record | Gap]:
-    """All that a reader is told, read by read."""
+    """All items of a reader, read by read."""
     found: list[Record | Gap] = []
     while True:
         result = await link.read_records(topic, after_seq=after_seq, epoch=epoch, limit=10_000)

@@ -79,5 +79,5 @@ async def real_store(
 
 
 def scratch_of(data_dir: Path) -> Path:
-    """Where a second fold is made."""
+    """The folder of a second fold."""
     return data_dir.with_name(data_dir.name + "-scratch")

@@ -1,4 +1,4 @@
-"""A store's services over a door that answers what a test wrote down, and remembers what it was asked."""
+"""A store's services over a shard that answers from a test's script and records its calls."""
 
 from __future__ import annotations
 

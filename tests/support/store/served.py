@@ -268,7 +268,7 @@ async def refused(answer: Awaitable[object], reason: str) -> EddylineError:
 
 
 async def is_serving(channel: grpc.aio.Channel, service: str) -> bool:
-    """What health says of `service`."""
+    """The health of `service`."""
     check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
     check = channel.unary_unary(
         "/grpc.health.v1.Health/Check",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ReadSplit(NamedTuple):
-    """What a split gave."""
+    """The rows and gaps of a split."""
 
     items: list[Record | Gap]
     messages: list[bytes]

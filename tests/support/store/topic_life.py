@@ -42,7 +42,7 @@ class TopicLife:
         """Rows up to here were deleted by a bound alone."""
 
     async def run(self, judge: Callable[[], Awaitable[None]]) -> None:
-        """All of it; what is seen is judged after each step."""
+        """The whole life, checked after each step."""
         await self.store.start()
         await self.store.link.create_topic("t", self.kind, self.model.config)
         for _ in range(STEPS):

@@ -36,7 +36,7 @@ class Database:
         return name in self._series
 
     def select(self, selector: promql.VectorSelector) -> Series:
-        """What a selector finds."""
+        """The series that a selector matches."""
         assert selector.name
         matchers = selector.matchers.matchers
         return {

@@ -64,7 +64,7 @@ def label_constants() -> set[str]:
 
 
 def documented(role: str) -> dict[str, str]:
-    """What a role's README says of each metric."""
+    """The README's row of each metric."""
     text = (Path(__file__).parents[3] / f"services/{role}/README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(eddyline_\w+)`(?: \{[^}]*\})? \| [^|]* \| ([^|]*) \|$", text, re.MULTILINE)
     return dict(rows)
@@ -78,7 +78,7 @@ def check_complete(seen: Scrape, role: str) -> None:
 
 
 def in_place(metrics: Sequence[Metric]) -> Scrape:
-    """What a scrape would say of these."""
+    """The scrape of these metrics."""
     return Scrape(metrics_text(metrics))
 
 

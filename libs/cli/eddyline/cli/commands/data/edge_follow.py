@@ -117,6 +117,6 @@ def state_fields(found: LocalFoldState) -> dict[str, Json]:
 
 
 def damaged(error: DataCorrupt, path: Path, remedy: str) -> CommandError:
-    """What is said of it: `remedy`, unless the file is somebody else's."""
+    """The text of a step: `remedy`, unless the file is somebody else's."""
     theirs = path.is_file() and not may_rebuild(path)
     return CommandError(f"{error.reason}: {error.message}", "give another --file" if theirs else remedy)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eddyline.core.runtime.fs import RealFs
+from eddyline.core.runtime.tasks import noop
 from eddyline.store.artifacts.store import ArtifactSettings
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
@@ -43,17 +44,13 @@ def threaded(name: str, threads: int) -> Worker:
     return ThreadWorker(name, threads=threads)
 
 
-def _nobody(progress: RecoveryProgress) -> None:
-    """Nobody wants to know."""
-
-
 @asynccontextmanager
 async def real_store(
     data_dir: Path,
     *,
     checked_bytes: int = CHECKED_BYTES,
     workers: Callable[[str, int], Worker] = _inline,
-    tell: Callable[[RecoveryProgress], None] = _nobody,
+    tell: Callable[[RecoveryProgress], None] = noop,
     shelf: ArtifactStore | None = None,
     fs: Fs | None = None,
     clock: Clock | None = None,

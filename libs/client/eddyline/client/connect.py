@@ -38,6 +38,7 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.model.read import ALL_RECORDS, RecordFilter
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.runtime.clock import SystemClock
+from eddyline.core.runtime.tasks import noop
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import log_pb2
 from eddyline.v1.fold_pb2_grpc import FoldServiceStub
@@ -66,10 +67,6 @@ if TYPE_CHECKING:
 START: Final = Position(epoch=0, seq=0)
 DELETE_TIMEOUT_S: Final = 300.0
 """A delete by match reads every segment whose filters do not rule it out: ten times what any other write takes."""
-
-
-def _nothing(*_: object) -> None:
-    """What is done where nobody wants to hear."""
 
 
 @asynccontextmanager
@@ -251,8 +248,8 @@ class Client(KeyWrites):
         *,
         run_id: str,
         create: Kind | None = None,
-        on_away: Callable[[EddylineError], None] = _nothing,
-        on_back: Callable[[], None] = _nothing,
+        on_away: Callable[[EddylineError], None] = noop,
+        on_back: Callable[[], None] = noop,
     ) -> AppendRun:
         """A run of single appends, each stored once, across restarts of the store; `AppendRun.run` does it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from eddyline.core.runtime.tasks import noop
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 
 if TYPE_CHECKING:
@@ -52,10 +53,6 @@ def new_workers(make: Callable[[str, int], Worker], *, wal_shards: int = 1) -> W
     )
 
 
-def _nobody(progress: RecoveryProgress) -> None:
-    """Nobody wants to know."""
-
-
 def _unknown_volume(directory: Path) -> str:
     """Nothing is known of where it lies."""
     return ""
@@ -76,7 +73,7 @@ class Env:
     clock: Clock
     host: Host
     workers: Workers
-    tell: Callable[[RecoveryProgress], None] = _nobody
+    tell: Callable[[RecoveryProgress], None] = noop
     plan: MemoryPlan | None = None
     """None = the settings' budget, split as usual."""
     memory: Memory | None = None

@@ -23,6 +23,7 @@ from eddyline.cli.drill.scenarios.takeover import takeover_drill
 from eddyline.cli.drill.support.pace import long_pace, short_pace
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK
 from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
+from eddyline.core.runtime.tasks import noop
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from eddyline.cli.command import Context
     from eddyline.cli.drill.support.scene import Verdict
-    from eddyline.cli.local_cluster.process import PartEvent
     from eddyline.cli.terminal.output import Output
 
 VICTIMS: Final = {
@@ -112,7 +112,7 @@ async def _run_on_one_cluster(
         clock=context.clock,
         host=context.host,
         random_source=context.random_source,
-        tell=_say_nothing,
+        tell=noop,
     ) as cluster:
         started_s = context.clock.monotonic_s()
         for number, name in enumerate([name for name in VICTIMS if name in wanted], 1):
@@ -190,7 +190,3 @@ def print_verdict(verdict: Verdict, output: Output) -> bool:
     for finding in verdict.findings:
         output.print_text(f"  {finding}")
     return bool(verdict.findings)
-
-
-def _say_nothing(event: PartEvent) -> None:
-    """Deaths are what a drill is about; its line counts them."""

@@ -23,6 +23,7 @@ from eddyline.core.records.fold_entry import PLACE, PLAIN_SHAPE, encode_entry
 from eddyline.core.records.record import Op
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.tasks import noop
 
 if TYPE_CHECKING:
     import random
@@ -74,18 +75,14 @@ class _Phase(Enum):
     LOG = "log"
 
 
-def _nothing(*_: object) -> None:
-    """What is done where nobody wants to hear."""
-
-
 @dataclass(frozen=True, slots=True)
 class FollowOptions:
     """How a fold is followed; `refresh_s` 0 = never. `on_step` hears what happens, the others as a watch's do."""
 
     refresh_s: float = REFRESH_S
-    on_step: Callable[[FoldStep], None] = _nothing
-    on_retry: Callable[[EddylineError], None] = _nothing
-    on_resume: Callable[[], None] = _nothing
+    on_step: Callable[[FoldStep], None] = noop
+    on_retry: Callable[[EddylineError], None] = noop
+    on_resume: Callable[[], None] = noop
 
 
 FOLLOW: Final = FollowOptions()

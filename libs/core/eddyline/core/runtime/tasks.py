@@ -68,3 +68,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def noop(*_: object) -> None:
+    """Do nothing: the default of callbacks that a caller need not give."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.model.source import NO_CHANGE, changed_source, changes_text
 from eddyline.core.runtime.logging import fields
+from eddyline.core.runtime.tasks import noop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ class SourceControl:
         """Set at every change; cleared by the source's run."""
         self.reason = ""
         """Description of the last change."""
-        self.on_change: Callable[[], None] = _nobody
+        self.on_change: Callable[[], None] = noop
 
     @property
     def paused(self) -> bool:
@@ -65,7 +66,3 @@ def _describe_change(previous: ControlState, current: ControlState, changes: str
     if changes:
         changes_made.append(f"settings changed: {changes}")
     return ", ".join(changes_made)
-
-
-def _nobody() -> None:
-    """Nobody is copying."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import NotReady, Throttled, TopicNotFound
 from eddyline.core.model.deletion import EraseProgress
+from eddyline.core.runtime.tasks import noop
 from eddyline.store.stats import Stage
 from eddyline.store.write.staged import read_only
 
@@ -68,7 +69,7 @@ class ErasureQueue:
         self._due_gone: Sequence[ErasingEntry] = ()
         self._steps: AsyncGenerator[EraseStep, None] | None = None
         self._current: _ErasureRequest | None = None
-        self.on_request: Callable[[], None] = _nothing
+        self.on_request: Callable[[], None] = noop
         """Called when somebody asks."""
         self.stage = Stage.ERASE
         """What the next step does."""
@@ -168,7 +169,3 @@ class ErasureQueue:
 
 def _due_ms(topic: Topic) -> int:
     return topic.erase_due_ms
-
-
-def _nothing() -> None:
-    """Nobody listens."""

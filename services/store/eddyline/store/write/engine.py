@@ -21,6 +21,7 @@ from eddyline.core.errors import CommitUnknown, EddylineError, TopicNotFound
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.size import counted_total
+from eddyline.core.runtime.tasks import noop
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.log.append import new_ack
@@ -89,7 +90,7 @@ class Engine:
         self.appended_count = 0
         self.measures = ShardMetrics()
         self.traces = CommitTraces(tracer, clock)
-        self.on_published: Callable[[Topic], None] = _nothing
+        self.on_published: Callable[[Topic], None] = noop
         """Called with each topic whose log has grown: retention looks whether something is due."""
         self.enforce_retention: Callable[[Topic], Awaitable[None]] = _settled
         """Awaited where room in a topic that refuses what is over its cap may come from what is too old."""
@@ -407,10 +408,6 @@ async def settled(commit: asyncio.Future[T]) -> None:
 
 def _touches_fold(frame: CommitFrame) -> bool:
     return frame.control is None or frame.control.body.type in (FrameType.TOPIC_DELETE, FrameType.DELETE)
-
-
-def _nothing(topic: Topic) -> None:
-    """Nobody asks."""
 
 
 async def _settled(topic: Topic) -> None:

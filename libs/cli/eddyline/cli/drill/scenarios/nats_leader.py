@@ -16,6 +16,7 @@ from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.cluster import SIZE
 from eddyline.cli.nats.given import GivenNats
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.tasks import noop
 
 if TYPE_CHECKING:
     import random
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from eddyline.cli.command import Context
     from eddyline.cli.drill.support.nats_cluster import NatsCluster
     from eddyline.cli.drill.support.scene import DrillContext
-    from eddyline.cli.local_cluster.process import PartEvent
 
 HEALS_S: Final = 45.0
 """An election takes up to 4 s, an API call that nobody answers 5 s, a lost connection 2 s to be made anew, each perhaps
@@ -49,7 +49,7 @@ async def nats_leader_drill(folder: Path, context: Context, *, kills: int, rando
             clock=context.clock,
             host=context.host,
             random_source=context.random_source,
-            tell=_say_nothing,
+            tell=noop,
         ) as cluster,
         drill_context("leader", cluster, context, random_source, replicas=SIZE) as scene,
     ):
@@ -107,7 +107,3 @@ async def _until(scene: DrillContext, look: Callable[[], Awaitable[bool]], withi
             return [f"leader: {failure} for {within_s:g} s"]
         await sleep(scene.clock, LOOK_S)
     return []
-
-
-def _say_nothing(event: PartEvent) -> None:
-    """The drill's line counts what it does to it."""

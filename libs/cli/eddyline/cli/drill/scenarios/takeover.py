@@ -19,6 +19,7 @@ from eddyline.cli.local_cluster.readiness import role_is_ready
 from eddyline.cli.local_cluster.settings_check import roles_access
 from eddyline.cli.local_cluster.supervisor import supervised
 from eddyline.core.runtime.clock import sleep
+from eddyline.core.runtime.tasks import noop
 
 if TYPE_CHECKING:
     import random
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from eddyline.cli.command import Context
     from eddyline.cli.drill.support.scene import DrillContext
     from eddyline.cli.local_cluster.cluster import LocalCluster
-    from eddyline.cli.local_cluster.process import ManagedProcess, PartEvent, ProcessSpec
+    from eddyline.cli.local_cluster.process import ManagedProcess, ProcessSpec
     from eddyline.core.auth.caller_channel import CallerAccess
 
 SECOND: Final = "second"
@@ -55,7 +56,7 @@ async def takeover_drill(
         group.create_task(scene.bucket_writer.run(scene.stop))
         try:
             async with supervised(
-                [[spec]], data=folder, clock=context.clock, random_source=random_source, tell=_say_nothing
+                [[spec]], data=folder, clock=context.clock, random_source=random_source, tell=noop
             ) as supervisor:
                 verdict.findings += await _kill_holder(scene, first, store, verdict)
                 verdict.findings += await _goes_on(scene, "killed")
@@ -132,7 +133,3 @@ def _second(spec: ProcessSpec, access: CallerAccess) -> ProcessSpec:
         return await role_is_ready("ingest", address, pid, access=access)
 
     return replace(spec, name=SECOND, address=address, is_ready=is_ready, variables={**spec.variables, **changes})
-
-
-def _say_nothing(event: PartEvent) -> None:
-    """The drill's line counts what it does to it."""

@@ -16,6 +16,7 @@ from eddyline.cli.local_cluster.readiness import role_is_ready
 from eddyline.cli.local_cluster.settings_check import roles_access
 from eddyline.cli.local_cluster.supervisor import supervised
 from eddyline.client.connect import connect
+from eddyline.core.runtime.tasks import noop
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.cli.command import Context
-    from eddyline.cli.local_cluster.process import ManagedProcess, PartEvent
+    from eddyline.cli.local_cluster.process import ManagedProcess
     from eddyline.client.connect import Client
 
 STATUS_S: Final = 2.0
@@ -74,7 +75,7 @@ async def lone_store(
     assert context.access is not None
     async with (
         supervised(
-            [[spec]], data=folder, clock=context.clock, random_source=context.random_source, tell=_say_nothing
+            [[spec]], data=folder, clock=context.clock, random_source=context.random_source, tell=noop
         ) as supervisor,
         connect(
             address,
@@ -86,10 +87,6 @@ async def lone_store(
         context.access.open_channel(address, own_connection=True) as channel,
     ):
         yield LoneStore(supervisor.parts["store"], client, channel)
-
-
-def _say_nothing(event: PartEvent) -> None:
-    """The drill's line counts what it does to it."""
 
 
 def _make(folder: Path) -> None:

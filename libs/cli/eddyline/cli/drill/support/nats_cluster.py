@@ -12,13 +12,13 @@ from eddyline.cli.local_cluster.process import ProcessSpec
 from eddyline.cli.local_cluster.readiness import nats_is_ready, nats_name
 from eddyline.cli.local_cluster.supervisor import supervised
 from eddyline.cli.nats.cluster import SIZE, answers, server_config
+from eddyline.core.runtime.tasks import noop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from eddyline.cli.command import Context
-    from eddyline.cli.local_cluster.process import PartEvent
     from eddyline.cli.local_cluster.supervisor import Supervisor
 
 
@@ -47,7 +47,7 @@ async def nats_cluster(folder: Path, context: Context) -> AsyncIterator[NatsClus
     clients, routes = addresses[:SIZE], addresses[SIZE:]
     specs = [_spec(folder / f"n{number}", clients[number], routes, number) for number in range(SIZE)]
     async with supervised(
-        [specs], data=folder, clock=context.clock, random_source=context.random_source, tell=_say_nothing
+        [specs], data=folder, clock=context.clock, random_source=context.random_source, tell=noop
     ) as supervisor:
         yield NatsCluster(supervisor)
 
@@ -66,7 +66,3 @@ def _spec(data: Path, address: str, routes: Sequence[str], number: int) -> Proce
         return await nats_is_ready(address, name) and await answers(address)
 
     return ProcessSpec(name, (nats_server_program(), "-c", str(config)), address, is_ready)
-
-
-def _say_nothing(event: PartEvent) -> None:
-    """The drill's line counts what it does to it."""

@@ -12,7 +12,7 @@ from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold_repair import compare as module
-from eddyline.store.fold_repair.compare import Finding, FindingKind, FoldDifference, compare
+from eddyline.store.fold_repair.compare import FindingKind, FoldDifference, KeyFinding, compare
 from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def outcome(left: dict[bytes, Record], right: dict[bytes, Record], findings_max:
     findings = []
     for key in sorted(left.keys() | right.keys()):
         if key not in right:
-            findings.append(Finding(key, FindingKind.MISSING))
+            findings.append(KeyFinding(key, FindingKind.MISSING))
         elif key not in left:
-            findings.append(Finding(key, FindingKind.EXTRA))
+            findings.append(KeyFinding(key, FindingKind.EXTRA))
         elif left[key] != right[key]:
             fields = tuple(name for name in FIELDS if getattr(left[key], name) != getattr(right[key], name))
-            findings.append(Finding(key, FindingKind.DIFFERING, fields))
+            findings.append(KeyFinding(key, FindingKind.DIFFERING, fields))
     missing, extra, differing = ([finding.kind for finding in findings].count(kind) for kind in FindingKind)
     return FoldDifference(len(left.keys() | right.keys()), missing, extra, differing, tuple(findings[:findings_max]))
 
@@ -79,7 +79,7 @@ def test_every_field_is_told() -> None:
     left = Record(1, 2, 3, Op.PUT, b"k", b"d", "t", "n", (MetaEntry("a", b""),), b"v")
     right = Record(2, 3, 4, Op.PUT, b"k")
     (finding,) = compare(filled({b"k": left}).view(1), filled({b"k": right}).view(1), findings_max=1).findings
-    assert finding == Finding(b"k", FindingKind.DIFFERING, FIELDS)
+    assert finding == KeyFinding(b"k", FindingKind.DIFFERING, FIELDS)
 
 
 def test_equal_folds_of_both_kinds_are_equal_and_progress_is_told(

@@ -182,7 +182,7 @@ async def test_stopped_directory_is_checked_without_an_engine() -> None:
         topic = link._table.get("kv")
         source = FoldSource(link._parts.log.files, LAYOUT, topic, through_seq=fold.applied(1))
         view = fold.view(1)
-        found = run_fold_check(1, source=source, found=view, scratch=SimFold(1))
+        found = run_fold_check(1, source=source, actual=view, scratch=SimFold(1))
         assert (found.differing_count, found.entry_count) == (0, 9)
         source.close()
         view.close()

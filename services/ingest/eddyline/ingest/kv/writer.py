@@ -1,8 +1,8 @@
 """Writing into NATS KV buckets with NATS's own compare-and-set, and waiting until the store has it.
 
     put      value
-    create   value, `Nats-Expected-Last-Subject-Sequence: 0`; over a marker again with the marker's revision
-    update   value, `Nats-Expected-Last-Subject-Sequence: <expected>`
+    create   value, `Nats-ExpectedFile-Last-Subject-Sequence: 0`; over a marker again with the marker's revision
+    update   value, `Nats-ExpectedFile-Last-Subject-Sequence: <expected>`
     delete   `KV-Operation: DEL`
     purge    `KV-Operation: PURGE`, `Nats-Rollup: sub`
 

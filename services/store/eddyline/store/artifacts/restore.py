@@ -85,7 +85,7 @@ class FoldRestore:
         seq = staged.manifest.seq
         source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq, applied_seq=seq)
         try:
-            assert source.goes_on, "the artifact is no older than the base"
+            assert source.continues, "the artifact is no older than the base"
             await settled(self._worker.submit(partial(_read, source)))
         except DataCorrupt as error:
             raise _mismatch(topic, staged, f"the log behind its seq {seq} is damaged too: {error.message}") from error

@@ -1,1 +1,1 @@
-"""Check, rebuild, repair a fold."""
+"""Check, rebuild and repair of folds."""

@@ -1,8 +1,8 @@
-"""SettleFold: an operator accepts what base and log still give as the fold of a topic whose fold is lost.
+"""SettleFold: an operator accepts the readable rest of base and log as the fold of a topic whose fold is lost.
 
-The fold was made of it when the store was opened, and appends were applied to it since (`fold_repair.py`): it is synced, and
-a logged frame says that it counts. Maintenance makes a base of it next, so that what is damaged behind it is not needed any
-more: until then a check of the fold meets that damage, and a fold that is lost once more is lost as before.
+The start rebuilt the fold from that rest, and appends were applied to it since (`repair.py`). Accepting it syncs the fold
+and logs a frame that makes it valid. The scheduler writes a base of it next, so that the damaged files are no longer
+needed. Until then a check of the fold reports that damage, and a second loss of the fold is a loss as before.
 Threading: event loop; the fold's own thread.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SettleFold:
-    """Settles lost folds of one store; `salvaged` says what each was made of."""
+    """Accepts lost folds of one store; `salvaged` describes the source of each rebuilt fold."""
 
     def __init__(self, engine: Engine, entries: FoldReader, layout: Layout, salvaged: Mapping[int, Salvage]) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class SettleFold:
         self._salvaged = salvaged
 
     async def run(self, topic: Topic) -> FoldSettled:
-        """Settle a topic's fold; the caller holds the topic's lock.
+        """Accept a topic's fold; the caller holds the topic's lock.
 
         Raises:
             NotKv, TopicNotFound (deleted meanwhile), ReadOnly, CommitUnknown.
@@ -50,7 +50,7 @@ class SettleFold:
 
         def committed(_: object) -> None:
             apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
-            self._engine.table.segmented.add(topic)  # it wants a base, though it may have no segments
+            self._engine.table.segmented.add(topic)  # it needs a base, though it may have no segments
 
         if topic.closing or topic.deleted:
             raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

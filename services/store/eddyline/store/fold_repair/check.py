@@ -1,10 +1,10 @@
-"""Checking a fold: it is made a second time of base and log, elsewhere, and the two are compared key by key.
+"""Fold check: rebuilds a fold from base and log in a temporary fold, and compares the two key by key.
 
-I1: nothing of the store is changed, whatever is found. I2: a step is one write or one page, some milliseconds at most, so
-that a check runs beside a busy store. I3: memory is that of a piece of the log and two pages; the second fold takes as much
+I1: a check never changes the store, whatever it finds. I2: a step is one write or one page, some milliseconds at most, so
+that a check can run in a busy store. I3: memory is that of a piece of the log and two pages; the second fold takes as much
 disk as the first.
-Rate: 0.18 M log records/s, both halves together, on a core at 2.3 GHz with others busy beside it.
-Threading: any one thread, blocking; knows no engine, so that it also checks a directory that nobody serves.
+Rate: 0.18 M log records/s, both halves together, on a core at 2.3 GHz with other work on the machine.
+Threading: any one thread, blocking; it needs no engine, so it also checks the directory of a stopped store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.model.fold_check import FINDINGS_MAX, FoldVerdict, VerifyProgress
-from eddyline.store.fold_repair.compare import Finding, FindingKind, FoldComparison
+from eddyline.store.fold_repair.compare import FindingKind, FoldComparison, KeyFinding
 from eddyline.store.fold_repair.rebuild import rebuild
 
 if TYPE_CHECKING:
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 
 CHECK_ROWS: Final = 512
 """Rows of a source's piece: half a millisecond of RocksDB's write, which holds the GIL. It costs a quarter of the rate."""
-_KEY_SHOWN: Final = 64
+_KEY_BYTES_MAX: Final = 64
 
 
 class FoldCheck:
     """One check of one topic's fold."""
 
-    def __init__(self, topic_id: int, *, source: FoldSource, found: FoldView, scratch: Fold) -> None:
-        """Check that `found` shows what `source` gives at its `through_seq`; `scratch`, an empty fold, is written to.
+    def __init__(self, topic_id: int, *, source: FoldSource, actual: FoldView, scratch: Fold) -> None:
+        """Check that the view `actual` equals the fold that `source` gives at its `through_seq`; `scratch`, an empty fold,
+        is written to.
 
         The caller closes all three.
         """
         self._topic_id = topic_id
         self._source = source
-        self._found = found
+        self._actual = actual
         self._scratch = scratch
         self._rebuilding: Iterator[int] | None = rebuild(scratch, topic_id, source)
         self._comparing: FoldComparison | None = None
@@ -44,15 +45,15 @@ class FoldCheck:
 
     @property
     def progress(self) -> VerifyProgress:
-        """How far it is."""
+        """Progress so far."""
         compared = self._comparing.entries if self._comparing is not None else 0
         return VerifyProgress(self._replayed_seq, self._source.through_seq, compared)
 
     def step(self) -> bool:
-        """Do a little; False = all is done.
+        """Run one step; return False if the check is complete.
 
         Raises:
-            DataCorrupt: base, log or fold are damaged. FoldFailed, FoldStalled: of the scratch.
+            DataCorrupt: base, log or fold are damaged. FoldFailed, FoldStalled: of the scratch fold.
         """
         if self._comparing is not None:
             return self._comparing.step()
@@ -63,11 +64,11 @@ class FoldCheck:
             return True
         self._rebuilding = None
         expected = self._scratch.view(self._topic_id, counted=False)
-        self._comparing = FoldComparison(expected, self._found, findings_max=FINDINGS_MAX)
+        self._comparing = FoldComparison(expected, self._actual, findings_max=FINDINGS_MAX)
         return True
 
     def verdict(self) -> FoldVerdict:
-        """What was found, once all is done."""
+        """Return the verdict of a complete check."""
         assert self._comparing is not None, "the check is done"
         outcome = self._comparing.outcome()
         return FoldVerdict(
@@ -79,23 +80,23 @@ class FoldCheck:
         )
 
 
-def run_fold_check(topic_id: int, *, source: FoldSource, found: FoldView, scratch: Fold) -> FoldVerdict:
-    """The verdict, in one go.
+def run_fold_check(topic_id: int, *, source: FoldSource, actual: FoldView, scratch: Fold) -> FoldVerdict:
+    """Run a check to its end and return the verdict.
 
     Raises:
         DataCorrupt, FoldFailed, FoldStalled.
     """
-    check = FoldCheck(topic_id, source=source, found=found, scratch=scratch)
+    check = FoldCheck(topic_id, source=source, actual=actual, scratch=scratch)
     while check.step():
         pass
     return check.verdict()
 
 
-def _line(finding: Finding) -> str:
-    key = finding.key[:_KEY_SHOWN]
-    shown = repr(key)[1:] + ("..." if len(finding.key) > _KEY_SHOWN else "")
+def _line(finding: KeyFinding) -> str:
+    key = finding.key[:_KEY_BYTES_MAX]
+    text = repr(key)[1:] + ("..." if len(finding.key) > _KEY_BYTES_MAX else "")
     if finding.kind is FindingKind.MISSING:
-        return f"key {shown} is missing"
+        return f"key {text} is missing"
     if finding.kind is FindingKind.EXTRA:
-        return f"key {shown} is there and should not be"
-    return f"key {shown} differs in {', '.join(finding.fields)}"
+        return f"key {text} is there and should not be"
+    return f"key {text} differs in {', '.join(finding.fields)}"

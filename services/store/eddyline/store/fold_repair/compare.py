@@ -1,8 +1,8 @@
-"""Two folds' views compared, key by key: what is missing, what is too much, what differs.
+"""Comparison of two folds' views, key by key: missing, extra and differing entries.
 
-Both are read once, in order, a page of each at a time, so memory is that of two pages and the findings kept. Pages that are
-equal whole, as nearly all are, are never looked at row by row.
-Threading: as the views', which their maker closes.
+Both views are read once, in order, a page of each at a time, so memory is that of two pages and the findings kept. Pages
+that are equal, as nearly all are, are never compared row by row.
+Threading: as the views', which the caller closes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _FIELDS: Final = tuple((index, name) for index, name in enumerate(Record._fields
 
 
 class FindingKind(IntEnum):
-    """What is wrong with a key."""
+    """Kind of difference for a key."""
 
     MISSING = 1
-    """Expected and not found."""
+    """Expected, but absent."""
     EXTRA = 2
-    """Found and not expected."""
+    """Present, but not expected."""
     DIFFERING = 3
 
 
-class Finding(NamedTuple):
-    """One key that is not as expected; `fields` of `Record` that differ, where both sides have it."""
+class KeyFinding(NamedTuple):
+    """One key that is not as expected; `fields` of `Record` that differ, if both sides have the key."""
 
     key: bytes
     kind: FindingKind
@@ -43,37 +43,38 @@ class Finding(NamedTuple):
 
 
 class FoldDifference(NamedTuple):
-    """The outcome: keys looked at on either side, how many of them are wrong in which way, and the first findings by key."""
+    """Result of a comparison: keys compared on either side, how many of them are wrong in which way, and the first
+    findings by key."""
 
     entries: int
     missing: int
     extra: int
     differing: int
-    findings: tuple[Finding, ...]
+    findings: tuple[KeyFinding, ...]
 
     @property
     def equal(self) -> bool:
-        """True = nothing is wrong."""
+        """Whether all compared keys are equal."""
         return not (self.missing or self.extra or self.differing)
 
 
 def compare(
-    expected: FoldView, found: FoldView, *, findings_max: int, progress: Callable[[int], None] | None = None
+    expected: FoldView, actual: FoldView, *, findings_max: int, progress: Callable[[int], None] | None = None
 ) -> FoldDifference:
-    """Compare what the views have still to give; `progress` is called a page, with the keys looked at so far.
+    """Compare the remaining entries of both views; `progress` is called after each page with the number of keys compared.
 
     Raises:
         DataCorrupt, FoldFailed.
     """
-    comparing = FoldComparison(expected, found, findings_max=findings_max)
+    comparing = FoldComparison(expected, actual, findings_max=findings_max)
     while comparing.step():
         if progress is not None:
             progress(comparing.entries)
     return comparing.outcome()
 
 
-class _Side:
-    """One view: the rows of its page that are still to be compared."""
+class _ViewCursor:
+    """One view, and the rows of its page that are still to be compared."""
 
     def __init__(self, view: FoldView) -> None:
         self._view = view
@@ -85,49 +86,49 @@ class _Side:
         self._ended = not batch.count
         return batch
 
-    def take(self, page: Batch) -> None:
+    def load(self, page: Batch) -> None:
         self.rows.extend(page.to_rows())
 
     @property
-    def known(self) -> bool:
-        """What the next row is, or that there is none."""
+    def is_loaded(self) -> bool:
+        """Whether the next row, or the end, has been read."""
         return bool(self.rows) or self._ended
 
 
 class FoldComparison:
-    """A comparison under way, a page at a time."""
+    """A comparison in progress, a page at a time."""
 
-    def __init__(self, expected: FoldView, found: FoldView, *, findings_max: int) -> None:
-        self._expected = _Side(expected)
-        self._found = _Side(found)
+    def __init__(self, expected: FoldView, actual: FoldView, *, findings_max: int) -> None:
+        self._expected = _ViewCursor(expected)
+        self._actual = _ViewCursor(actual)
         self._findings_max = findings_max
-        self._findings: list[Finding] = []
+        self._findings: list[KeyFinding] = []
         self._counts = dict.fromkeys(FindingKind, 0)
         self.entries = 0
 
     def step(self) -> bool:
-        """Compare up to the end of a page. False = there was nothing left.
+        """Compare up to the end of a page. Return False if both views have ended.
 
         Raises:
             DataCorrupt, FoldFailed.
         """
-        expected, found = self._expected, self._found
-        if not expected.rows and not found.rows:
-            left, right = expected.page(), found.page()
+        expected, actual = self._expected, self._actual
+        if not expected.rows and not actual.rows:
+            left, right = expected.page(), actual.page()
             if left == right:
                 self.entries += left.count
                 return left.count > 0
-            expected.take(left)
-            found.take(right)
-        for side in (expected, found):
-            if not side.known:
-                side.take(side.page())
-        while expected.known and found.known and (expected.rows or found.rows):
+            expected.load(left)
+            actual.load(right)
+        for side in (expected, actual):
+            if not side.is_loaded:
+                side.load(side.page())
+        while expected.is_loaded and actual.is_loaded and (expected.rows or actual.rows):
             self._compare_next()
         return True
 
     def outcome(self) -> FoldDifference:
-        """What was found so far."""
+        """Return the result so far."""
         counts = self._counts
         return FoldDifference(
             self.entries,
@@ -138,20 +139,20 @@ class FoldComparison:
         )
 
     def _compare_next(self) -> None:
-        """The smaller key of the two next rows."""
-        expected, found = self._expected.rows, self._found.rows
+        """Compare the smaller key of the two next rows."""
+        expected, actual = self._expected.rows, self._actual.rows
         self.entries += 1
-        if not found or (expected and _key(expected[0]) < _key(found[0])):
-            self._note(Finding(_key(expected.popleft()), FindingKind.MISSING))
-        elif not expected or _key(found[0]) < _key(expected[0]):
-            self._note(Finding(_key(found.popleft()), FindingKind.EXTRA))
+        if not actual or (expected and _key(expected[0]) < _key(actual[0])):
+            self._record(KeyFinding(_key(expected.popleft()), FindingKind.MISSING))
+        elif not expected or _key(actual[0]) < _key(expected[0]):
+            self._record(KeyFinding(_key(actual.popleft()), FindingKind.EXTRA))
         else:
-            left, right = expected.popleft(), found.popleft()
+            left, right = expected.popleft(), actual.popleft()
             if left != right:
                 fields = tuple(name for index, name in _FIELDS if left[index] != right[index])
-                self._note(Finding(_key(left), FindingKind.DIFFERING, fields))
+                self._record(KeyFinding(_key(left), FindingKind.DIFFERING, fields))
 
-    def _note(self, finding: Finding) -> None:
+    def _record(self, finding: KeyFinding) -> None:
         self._counts[finding.kind] += 1
         if len(self._findings) < self._findings_max:
             self._findings.append(finding)

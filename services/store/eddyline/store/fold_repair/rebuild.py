@@ -1,9 +1,9 @@
-"""Making a fold of what it is made of (`fold_source.py`), step by step: each is one bounded write.
+"""Rebuild of a fold from its source (`source.py`), step by step: each step is one bounded write.
 
-I1: the applied seq never outruns the entries: whoever is interrupted goes on from it, or begins anew where it is 0 or below
-the base. I2: the last write says that all is there, with the writers.
-Cost: of an entry of 100 bytes about 1 us to cut it out of the batch and 1.3 us of RocksDB's write, a core at 2.3 GHz with
-others busy beside it.
+I1: the applied seq is never ahead of the entries: an interrupted rebuild continues from it, or starts over if it is 0 or
+below the base. I2: the last write sets the final applied seq, with the writers.
+Cost of an entry of 100 bytes: about 1 us to cut it out of the batch and 1.3 us of RocksDB's write, on a core at 2.3 GHz
+with other work on the machine.
 Threading: the fold's thread, blocking.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 WRITE_ENTRIES: Final = 1024
 WRITE_BYTES: Final = 1 << 20
-"""Entries or bytes from which on a write is not joined by another piece's: small frames share a write, a large piece has its
-own. By their number alone, frames of large values would be in memory a thousand at a time."""
+"""Entries or bytes at which a write takes no further piece: small frames share a write, a large piece has its own. With
+a bound on entries alone, frames of large values would be in memory a thousand at a time."""
 
 
 def rebuild(
     fold: Fold, topic_id: int, source: FoldSource, *, writers: Sequence[tuple[str, WriterState]] = ()
 ) -> Iterator[int]:
-    """Bring a topic's fold to the source's `through_seq`; gives, a step, the seq up to which it is there.
+    """Bring a topic's fold to the source's `through_seq`; yield the applied seq after each step.
 
     Raises:
         DataCorrupt: the source is damaged. FoldStalled: for long. FoldFailed.
@@ -42,25 +42,26 @@ def rebuild(
     elif source.base_seq:
         for _ in load_steps(fold, topic_id, source.base(), source.base_seq):
             yield 0
-    elif not source.goes_on:
+    elif not source.continues:
         retry_stalled(fold, partial(fold.delete_topic, topic_id))
-    waiting, entries_waiting, bytes_waiting = list[FoldWrite](), 0, 0
+    pending, pending_entries, pending_bytes = list[FoldWrite](), 0, 0
     for last_seq, batch in source.log():
         entries = entries_of(batch)
-        # The last of the log counts with the writers.
-        waiting.append(FoldWrite(topic_id, min(last_seq, source.through_seq - 1), entries, []))
-        entries_waiting, bytes_waiting = entries_waiting + len(entries), bytes_waiting + batch.nbytes
-        if max(entries_waiting, len(waiting)) >= WRITE_ENTRIES or bytes_waiting >= WRITE_BYTES:
-            retry_stalled(fold, partial(fold.apply, waiting))
-            yield waiting[-1].applied_seq
-            waiting, entries_waiting, bytes_waiting = [], 0, 0
-    waiting.append(FoldWrite(topic_id, source.through_seq, [], list(writers)))
-    retry_stalled(fold, partial(fold.apply, waiting))
+        # The last write, with the writers, sets the final applied seq.
+        pending.append(FoldWrite(topic_id, min(last_seq, source.through_seq - 1), entries, []))
+        pending_entries, pending_bytes = pending_entries + len(entries), pending_bytes + batch.nbytes
+        if max(pending_entries, len(pending)) >= WRITE_ENTRIES or pending_bytes >= WRITE_BYTES:
+            retry_stalled(fold, partial(fold.apply, pending))
+            yield pending[-1].applied_seq
+            pending, pending_entries, pending_bytes = [], 0, 0
+    pending.append(FoldWrite(topic_id, source.through_seq, [], list(writers)))
+    retry_stalled(fold, partial(fold.apply, pending))
     yield source.through_seq
 
 
 def _salvage(fold: Fold, topic_id: int, source: FoldSource) -> Iterator[int]:
-    """Up to a base that is damaged: what the log has, and over it what the base still gives, which is as new or newer."""
+    """Rebuild up to a damaged base: first the log before it, then the readable part of the base, which is as new or
+    newer."""
     retry_stalled(fold, partial(fold.delete_topic, topic_id))
     for batch in chain((piece.batch for piece in source.older()), source.base()):
         retry_stalled(fold, partial(fold.apply, [FoldWrite(topic_id, 0, entries_of(batch), [])]))

@@ -1,13 +1,13 @@
-"""Bringing up folds that lack what the catalog says they have: after damage, a loss, or a start that was cut off.
+"""Fold repair at a start: brings folds up to their catalog's state after damage, a loss, or an interrupted start.
 
-A topic's fold goes on from what it has where the log reaches back so far, else it is made of base and log
-(`fold_source.py`). Where these are damaged too it is lost: that is logged and synced first, then the fold is made of what
-can still be read, so that appends are applied to something and an operator may settle for it (`settle_fold.py`). Its reads
-are refused until then; each start tries anew, as files may have been put back.
+A topic's fold continues from its applied seq if the log reaches back so far, else it is rebuilt from base and log
+(`source.py`). If these are damaged too it is lost. The loss is logged and synced first, then the fold is rebuilt from the
+readable rest, so that appends are applied to a fold and an operator can accept it (`accept_loss.py`). Its reads are
+refused until then; each start tries to rebuild it completely, as files may have been restored.
 
-I1: no fold that is behind its catalog, or made of less than all, is served as right, whenever a start is cut off. I2: memory
-is that of one piece of the log.
-Threading: the fold's thread, before anything is served.
+I1: no fold that is behind its catalog, or incomplete, is served as complete, even if a start is interrupted. I2: memory is
+that of one piece of the log.
+Threading: the fold's thread, before the store serves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 
 class Salvage(NamedTuple):
-    """What a lost fold was made of: its base (0 = none, or one that is damaged), and from where on the log is whole."""
+    """Source of a lost fold's rebuild: its base (0 = none, or a damaged one), and the first seq from which the log is
+    complete."""
 
     base_seq: int
     log_first_seq: int
@@ -56,24 +57,24 @@ class FoldRepair:
         files: LogFiles,
         layout: Layout,
         wals: Sequence[Wal],
-        tell: Callable[[RecoveryProgress], None],
+        report: Callable[[RecoveryProgress], None],
         replayed_bytes: int,
         before_logging: Callable[[], None],
     ) -> None:
-        """`before_logging` is called before each frame: a clean stop has said where the log ends, which is no more so."""
+        """`before_logging` is called before each frame: a clean stop recorded the end of the log, which then changes."""
         self._fold = fold
         self._table = table
         self._files = files
         self._layout = layout
         self._wals = wals
-        self._tell = tell
+        self._report = report
         self._before_logging = before_logging
         self._done_bytes = self._total_bytes = replayed_bytes
         self.salvaged: dict[int, Salvage] = {}
-        """What the folds were made of that are lost, by their topics' ids."""
+        """Sources of the lost folds, by topic id."""
 
     def run(self, behind: Collection[int]) -> int:
-        """Bring up the topics of these ids, and those whose fold is lost; how many there were.
+        """Repair the topics of these ids, and those whose fold is lost; return their number.
 
         Raises:
             FoldFailed, FoldStalled (for long), OSError: the WAL takes no frame.
@@ -85,22 +86,22 @@ class FoldRepair:
         return len(due)
 
     def _repair(self, topic: Topic) -> None:
-        before, done_bytes = self._fold.applied(topic.id), self._done_bytes
+        applied, done_bytes = self._fold.applied(topic.id), self._done_bytes
         try:
-            if topic.base_wanted and not topic.fold_lost and not before:
+            if topic.base_wanted and not topic.fold_lost and not applied:
                 raise DataCorrupt(
                     f"topic {topic.name}: its fold had more than its log, and was lost before a base was made of it",
                     file="fold",
                     offset=0,
                 )
-            self._build(topic, 0 if topic.fold_lost else before)
+            self._build(topic, 0 if topic.fold_lost else applied)
         except DataCorrupt as error:
             logger.error("fold_lost", extra=fields(topic=topic.name, error=error.message))
             if not topic.fold_lost:
                 self._log(topic, lost=True)
             self.salvaged[topic.id] = self._build(topic, 0, past_damage=True, base_damaged=self._is_base_damaged(topic))
         else:
-            logger.warning("fold_made_anew", extra=fields(topic=topic.name, from_seq=before, to_seq=topic.head_seq))
+            logger.warning("fold_made_anew", extra=fields(topic=topic.name, from_seq=applied, to_seq=topic.head_seq))
             if topic.fold_lost:
                 self._log(topic, lost=False)
         self._done_bytes = done_bytes + _source_bytes(topic)
@@ -128,16 +129,16 @@ class FoldRepair:
             past_damage=past_damage,
             base_damaged=base_damaged,
         )
-        writers = [(name, WriterState(known.fence, known.position)) for name, known in topic.stored_writers()]
+        writers = [(name, WriterState(writer.fence, writer.position)) for name, writer in topic.stored_writers()]
         try:
             for _ in rebuild(self._fold, topic.id, source, writers=writers):
-                self._tell(RecoveryProgress(self._done_bytes + source.bytes_read, self._total_bytes))
+                self._report(RecoveryProgress(self._done_bytes + source.bytes_read, self._total_bytes))
         finally:
             source.close()
         return Salvage(0 if base_damaged else source.base_seq, source.log_first_seq)
 
     def _log(self, topic: Topic, *, lost: bool) -> None:
-        """Say in the log what the next start must know."""
+        """Log the loss or recovery of the fold for the next start, synced."""
         self._before_logging()
         body, change = fold_change(topic, lost=lost)
         wal = self._wals[topic.id % len(self._wals)]
@@ -145,12 +146,12 @@ class FoldRepair:
         wal.sync()
         apply_segment_change(topic, change, self._layout.topic_dir(topic.id))
         self._table.dirty.add(topic)
-        self._table.segmented.add(topic)  # it may want a base, though it has no segments
+        self._table.segmented.add(topic)  # it may need a base, though it has no segments
 
 
 def fold_change(topic: Topic, *, lost: bool) -> tuple[FrameBody, SegmentChange]:
-    """The frame that says whether a topic's fold is lost, and what it says. One that was is to have a base: no log gives
-    it."""
+    """Return the frame that marks a topic's fold as lost or valid, and its content. A fold that was lost needs a base,
+    because no log can rebuild it."""
     change = SegmentChange(stage="fold", next_generation=topic.next_generation, fold_lost=lost, base_wanted=not lost)
     body = segment_change_body(change)
     return control_body(FrameType.SEGMENT_CHANGE, topic.id, body, ts_ms=topic.last_ts_ms), change

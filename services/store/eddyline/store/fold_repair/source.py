@@ -1,14 +1,14 @@
-"""What a topic's fold is made of: its base, and the log after it, read piece by piece.
+"""Source of a topic's fold: its base, and the log after it, read piece by piece.
 
-Rows that were deleted on request are left out, wherever they lie; rows below the logical floors are not: retention trims
-history, never a fold. Every seq of the range must be in a piece or known to hold nothing.
+Rows deleted on request are left out of both; rows below the logical floors are not: retention trims history, never a fold.
+Every seq of the range must be in a piece or known to be empty.
 
-I1: pieces come in order, those of the base by key, those of the log by seq, each with the last seq that it settles. I2: one
-stored batch is in memory at a time, and is given in pieces of so few rows that none keeps other threads waiting. I3: a
-source is of one moment, that of its making: segments that are replaced later are held.
-Failure: a damaged piece, or a missing one, is DataCorrupt; a source that is told to go on past damage gives what
-can be read: of a damaged base what is whole, and before it what the log still has of the time up to it (`older`).
-Threading: made and closed where the topic's state lives (the event loop, or before anything is served); read on any one
+I1: pieces come in order, those of the base by key, those of the log by seq, each with the last seq that it completes. I2:
+one stored batch is in memory at a time, and is yielded in pieces of so few rows that none keeps other threads waiting. I3:
+a source shows the moment of its creation: it holds segments that are replaced later.
+Failure: a damaged or missing piece is DataCorrupt. With `past_damage` the source yields what can be read: the intact part
+of a damaged base, and before it the rest of the log up to it (`older`).
+Threading: created and closed where the topic's state lives (the event loop, or before the store serves); read on any one
 thread, blocking.
 """
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 _NO_FLOORS: Final = Floors()
 ROWS_MAX: Final = 4096
-"""Rows of a piece: what becomes of them is one write of the fold, as large as the applier's."""
+"""Rows of a piece: one write of the fold, as large as the applier's."""
 
 
 class LogPiece(NamedTuple):
-    """Rows of the log, maybe none; all seqs up to `last_seq` are settled with them."""
+    """Rows of the log, maybe none; they complete all seqs up to `last_seq`."""
 
     last_seq: int
     batch: Batch
 
 
 class FoldSource:
-    """Base and log of one topic, or the log alone where a fold is to go on from what it has."""
+    """Base and log of one topic, or the log alone if an existing fold continues."""
 
     def __init__(
         self,
@@ -62,21 +62,21 @@ class FoldSource:
         past_damage: bool = False,
         base_damaged: bool = False,
     ) -> None:
-        """The fold at `through_seq`. One that is whole up to `applied_seq` goes on from there, if the log reaches so far.
-        `base_damaged` (only past damage) = what the log has of the time before it is wanted too."""
+        """Source of the fold at `through_seq`. A fold that is complete up to `applied_seq` continues from there, if the
+        log reaches so far. `base_damaged` (only with `past_damage`) = also read the rest of the log before the base."""
         base = topic.base
         base_seq = base.seq if base is not None else 0
-        self.goes_on: Final = 0 < applied_seq >= base_seq
-        """The log alone, on top of what a fold has."""
-        self.base_seq: Final = 0 if self.goes_on else base_seq
-        self.after_seq: Final = applied_seq if self.goes_on else base_seq
-        """Where the log begins, exclusive."""
+        self.continues: Final = 0 < applied_seq >= base_seq
+        """Whether the source is the log alone, on top of an existing fold."""
+        self.base_seq: Final = 0 if self.continues else base_seq
+        self.after_seq: Final = applied_seq if self.continues else base_seq
+        """Start of the log, exclusive."""
         self.through_seq: Final = through_seq
         self.base_damaged: Final = base_damaged
-        # Further down, erased rows may lie in a file that is still there, with nothing left that says so.
+        # Below this, erased rows may lie in a file that still exists, without any record of their erasure.
         self._older_after = topic.retained_after_seq if base_damaged else base_seq
         self.log_first_seq = (self._older_after if base_damaged else self.after_seq) + 1
-        """From here on the log is whole."""
+        """First seq from which the log is complete."""
         self.bytes_read = 0
         self._files = files
         self._rows_max = rows_max
@@ -86,16 +86,16 @@ class FoldSource:
         self._uncounted = topic.uncounted.copy()
         self._older = extent_of(topic, self._older_after, base_seq)
         self._extent = extent_of(topic, self.after_seq, through_seq)
-        if base is not None and base.rows and not self.goes_on:
+        if base is not None and base.rows and not self.continues:
             self._base = base_file(layout.topic_dir(topic.id), base.seq, base.generation)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         self._older.close()
         self._extent.close()
 
     def base(self) -> Iterator[Batch]:
-        """The base's entries in order of keys.
+        """Yield the base's entries in order of keys.
 
         Raises:
             DataCorrupt.
@@ -106,14 +106,14 @@ class FoldSource:
             footer = read_footer(self._files.fs, self._base)
             file = open_segment(self._files.fs, self._base)
         except DataCorrupt as error:
-            self._damaged(error)
+            self._on_damage(error)
             return
         try:
             for entry in footer.batches:
                 try:
                     batch = read_batch(file, self._base, entry)
                 except DataCorrupt as error:
-                    self._damaged(error)
+                    self._on_damage(error)
                     continue
                 self.bytes_read += entry.length
                 gone = self._deleted.mask_each(batch.seq_array())
@@ -122,7 +122,7 @@ class FoldSource:
             file.close()
 
     def log(self) -> Iterator[LogPiece]:
-        """The log after the base, or after what the fold has.
+        """Yield the log after the base, or after the existing fold's applied seq.
 
         Raises:
             DataCorrupt: a piece is damaged, or seqs are in no file.
@@ -130,8 +130,7 @@ class FoldSource:
         return self._log(self._extent, self.after_seq, self.through_seq)
 
     def older(self) -> Iterator[LogPiece]:
-        """What the log still has up to a base that is damaged, else nothing. What the base gives of a key is as new or
-        newer."""
+        """Yield the rest of the log before a damaged base, else nothing. The base's entry of a key is as new or newer."""
         return self._log(self._older, self._older_after, self.base_seq)
 
     def _log(self, extent: LogExtent, after_seq: int, through_seq: int) -> Iterator[LogPiece]:
@@ -140,7 +139,7 @@ class FoldSource:
             try:
                 stored = read()
             except DataCorrupt as error:
-                self._damaged(error)
+                self._on_damage(error)
                 whole = False
                 continue
             self.bytes_read += size
@@ -154,7 +153,7 @@ class FoldSource:
             for part in self._cut(rows):
                 yield LogPiece(part.last_seq, visible(part, _NO_FLOORS, self._deleted))
         if next_seq <= through_seq and (missing := self._uncounted.first_absent_after(next_seq - 1)) <= through_seq:
-            self._missing(missing, through_seq)
+            self._on_missing(missing, through_seq)
             self.log_first_seq = through_seq + 1
 
     def _cut(self, batch: Batch) -> Iterator[Batch]:
@@ -166,7 +165,7 @@ class FoldSource:
             try:
                 footer = self._files.footer(segment)
             except DataCorrupt as error:
-                self._damaged(error)
+                self._on_damage(error)
                 continue
             for entry in footer.batches[footer.batch_after(after_seq) :]:
                 yield partial(self._files.batch, segment, entry), entry.length
@@ -174,7 +173,7 @@ class FoldSource:
             yield partial(self._files.frame, extent.topic_id, frame.location), frame.location.length
 
     def _is_whole(self, rows: Batch, next_seq: int) -> bool:
-        """Whether all seqs from `next_seq` to the last of `rows` are rows, or hold nothing."""
+        """Whether every seq from `next_seq` to the last of `rows` is a row, or empty."""
         span = rows.last_seq - next_seq + 1
         if span == rows.count:
             return True
@@ -182,14 +181,14 @@ class FoldSource:
         counted = rows.count - (int(empty.sum()) if empty is not None else 0)
         if counted + self._uncounted.count(next_seq, rows.last_seq) == span:
             return True
-        self._missing(next_seq, rows.last_seq)
+        self._on_missing(next_seq, rows.last_seq)
         return False
 
-    def _missing(self, first_seq: int, last_seq: int) -> None:
-        self._damaged(
+    def _on_missing(self, first_seq: int, last_seq: int) -> None:
+        self._on_damage(
             DataCorrupt(f"seqs among {first_seq} to {last_seq} of a topic are in no file", file="log", offset=first_seq)
         )
 
-    def _damaged(self, error: DataCorrupt) -> None:
+    def _on_damage(self, error: DataCorrupt) -> None:
         if not self._past_damage:
             raise error

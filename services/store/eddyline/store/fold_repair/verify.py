@@ -1,13 +1,13 @@
-"""VerifyFold: a fold of a store that serves is checked against what base and log give (`fold_check.py`).
+"""VerifyFold: checks a fold of a running store against its base and log (`check.py`).
 
-    view of the fold, with its applied seq S     no delete of the topic is under way meanwhile
+    view of the fold, with its applied seq S     while no delete of the topic runs
     source of base and log up to S               of the same moment
     second fold, comparison                      in small jobs, with a pause after each as long as the job
 
-I1: the verdict is of one moment, S: what is written later is in neither. I2: one check at a time, a store. I3: a check takes
-a quarter of the interpreter at most, whatever else runs.
-Failure: what is damaged is DataCorrupt, and no verdict; what a base or segments have replaced meanwhile is ScanExpired. A
-second fold that cannot be made (no room) is DiskFloor.
+I1: the verdict is of one moment, S: neither side has later writes. I2: one check at a time in a store. I3: a check takes a
+quarter of the interpreter at most, whatever else runs.
+Failure: damage is DataCorrupt, without a verdict; a base or segments replaced during the check are ScanExpired. If a
+second fold cannot be made (no room), the error is DiskFloor.
 Threading: event loop; jobs on a reader thread, one after the other.
 """
 
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 STEPS_AT_ONCE: Final = 64
 WORK_S: Final = 0.01
-"""A job ends after so many steps or so long: its thread asks for the interpreter twenty times meanwhile."""
+"""A job ends after so many steps or so long: its thread requests the interpreter twenty times meanwhile."""
 PROGRESS_S: Final = 1.0
 CHECK_S_MAX: Final = 4 * 3600.0
-"""What a check may take: 1e9 entries. Its view pins files of the fold, at most as many bytes as it has at the start."""
+"""Longest duration of a check: 1e9 entries. Its view pins files of the fold, at most as many bytes as the fold has at
+the start."""
 RETRY_AFTER_MS: Final = 60_000
 
 
@@ -78,11 +79,11 @@ class VerifyFold:
         self._is_busy = False
 
     async def run(self, topic: Topic) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
-        """Check a topic's fold; the verdict comes last.
+        """Check a topic's fold; yield progress, then the verdict.
 
         Raises:
-            NotKv, FoldLost, TopicNotFound (deleted meanwhile), TooManyScans (another check runs), ScanExpired, DataCorrupt,
-                DiskFloor.
+            NotKv, FoldLost, TopicNotFound (deleted meanwhile), TooManyScans (another check runs), ScanExpired,
+                DataCorrupt, DiskFloor.
         """
         if not topic.folds:
             raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
@@ -92,8 +93,8 @@ class VerifyFold:
         self._is_busy = True
         base = topic.base
         try:
-            async with AsyncExitStack() as opened:
-                check = await self._begin(topic, opened)
+            async with AsyncExitStack() as stack:
+                check = await self._begin(topic, stack)
                 async for progress in self._steps(check):
                     yield progress
                 yield check.verdict()
@@ -111,21 +112,19 @@ class VerifyFold:
         finally:
             self._is_busy = False
 
-    async def _begin(self, topic: Topic, opened: AsyncExitStack) -> FoldCheck:
-        opening = PendingView(self._fold, topic.id)
-        opened.callback(opening.close)
+    async def _begin(self, topic: Topic, stack: AsyncExitStack) -> FoldCheck:
+        pending = PendingView(self._fold, topic.id)
+        stack.callback(pending.close)
         async with self._retention.hold(topic):
-            view, fold_seq = await self._fold_worker.submit(partial(opening.run, b"", b""))
+            view, fold_seq = await self._fold_worker.submit(partial(pending.run, b"", b""))
             await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
             if topic.deleted or topic.head_seq < fold_seq:
                 raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
             source = FoldSource(self._files, self._layout, topic, through_seq=fold_seq, rows_max=CHECK_ROWS)
-        opened.callback(source.close)
-        return await self._with_scratch(topic, source, view, opened)
+        stack.callback(source.close)
+        return await self._with_scratch(topic, source, view, stack)
 
-    async def _with_scratch(
-        self, topic: Topic, source: FoldSource, view: FoldView, opened: AsyncExitStack
-    ) -> FoldCheck:
+    async def _with_scratch(self, topic: Topic, source: FoldSource, view: FoldView, stack: AsyncExitStack) -> FoldCheck:
         scratch, worker = self._scratch, self._worker
         if scratch is None:
             raise NotYet("this store has no place for a second fold")
@@ -133,15 +132,15 @@ class VerifyFold:
         async def removed() -> None:
             await settled(worker.submit(scratch.close))
 
-        opened.push_async_callback(removed)
-        making = worker.submit(scratch.open)
-        await settled(making)
-        return FoldCheck(topic.id, source=source, found=view, scratch=making.result())
+        stack.push_async_callback(removed)
+        opening = worker.submit(scratch.open)
+        await settled(opening)
+        return FoldCheck(topic.id, source=source, actual=view, scratch=opening.result())
 
     async def _steps(self, check: FoldCheck) -> AsyncGenerator[VerifyProgress, None]:
-        """All steps of a check; its progress now and then."""
+        """Run all steps of a check; yield its progress at most once a second."""
         clock = self._clock
-        end_s, told_s = clock.monotonic_s() + CHECK_S_MAX, clock.monotonic_s()
+        end_s, reported_s = clock.monotonic_s() + CHECK_S_MAX, clock.monotonic_s()
         yield check.progress
         while True:
             begin_s = clock.monotonic_s()
@@ -150,19 +149,19 @@ class VerifyFold:
                     f"the check took longer than {CHECK_S_MAX:.0f} s", scanMsMax=round(CHECK_S_MAX * 1000)
                 )
             job = self._worker.submit(partial(self._work, check))
-            # Whoever breaks off waits for the job: it is in the middle of the folds that are closed then.
+            # A cancelled caller waits for the job, which uses the folds that are closed next.
             await settled(job)
             if not job.result():
                 return
             now_s = clock.monotonic_s()
-            if now_s - told_s >= PROGRESS_S:
-                told_s = now_s
+            if now_s - reported_s >= PROGRESS_S:
+                reported_s = now_s
                 yield check.progress
             if now_s > begin_s:
                 await sleep(clock, now_s - begin_s)
 
     def _work(self, check: FoldCheck) -> bool:
-        """Some steps; False = all is done."""
+        """Run some steps; return False if the check is complete."""
         end_s = self._clock.monotonic_s() + WORK_S
         for _ in range(STEPS_AT_ONCE):
             if not check.step():
@@ -173,7 +172,7 @@ class VerifyFold:
 
 
 def _is_left(topic: Topic, error: DataCorrupt) -> bool:
-    """True = the error is of a WAL file that holds no frames of the topic any more: a checkpoint may have removed it."""
+    """Whether the error is of a WAL file that holds no frame of the topic any more: a checkpoint may have removed it."""
     numbers = wal_numbers([PurePath(str(error.metadata["file"])).name])
     oldest = topic.index.first_file
     return bool(numbers) and (not oldest or numbers[0] < oldest)

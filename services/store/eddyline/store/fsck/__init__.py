@@ -1,1 +1,1 @@
-"""`python -m eddyline.store fsck DIR`: everything that a stopped data directory holds, looked at; nothing is changed."""
+"""`python -m eddyline.store fsck DIR`: a complete check of a stopped data directory, without changes."""

@@ -1,15 +1,16 @@
-"""The check of a whole data directory: identity, catalog, WAL, files, topics, folds, and what nothing names.
+"""Check of a whole data directory: identity, catalog, WAL, files, topics, folds, and unknown files.
 
-    identity, catalog        every checksum; the catalog's RocksDB is read whole
-    WAL                      every frame, by the cut-or-corruption rule; replayed into memory as a start would
-    segments and bases       every byte; footers made anew, and held against the catalog
-    topics                   every seq accounted for; floors, counts and bytes recomputed of the rows
-    folds                    base and log, folded once more, are the fold
+    identity, catalog        every checksum; the catalog's RocksDB is read completely
+    WAL                      every frame, by the cut-or-corruption rule; replayed into memory as at a start
+    segments and bases       every byte; footers are recomputed and compared with the catalog
+    topics                   every seq accounted for; floors, counts and bytes recomputed from the rows
+    folds                    base and log, folded once more, equal the fold
 
-I1: nothing is changed: files are opened for reading only, and the scratch fold lies elsewhere. I2: damage is found once:
-what cannot be judged because of it is not judged.
-Not looked at: what RocksDB keeps beside its data (filters, its own log's torn tail), which costs time or a refusal, no data.
-Threading: synchronous. Memory: a WAL file, a record batch, and the topics as a running store has them.
+I1: nothing is changed: files are opened for reading only, and the temporary fold is in another directory. I2: damage is
+reported once: checks that depend on damaged data are skipped.
+Not checked: RocksDB's auxiliary data (filters, the torn tail of its own log), whose damage costs time or a refusal but no
+data.
+Threading: synchronous. Memory: a WAL file, a record batch, and the topics as in a running store.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ _NOT_OURS: Final = "move it out of the data directory: a start is refused while 
 
 
 class NoDirectory(Exception):
-    """There is no store's data directory of this name."""
+    """The path is no store's data directory."""
 
 
 class Summary(NamedTuple):
-    """What was looked at. `orphans` are files and directories that starts have set aside."""
+    """Counts of a check. `orphans` are files that starts have moved to quarantine."""
 
     topics: int
     files: int
@@ -80,7 +81,7 @@ class DirectoryCheck:
         data_dir: Path,
         *,
         clock: Clock,
-        tell: Callable[[Finding], None],
+        report: Callable[[Finding], None],
         progress: Callable[[str], None],
         open_fold: Callable[[Path], Fold],
         open_scratch: Callable[[], Fold],
@@ -88,17 +89,17 @@ class DirectoryCheck:
         self._fs = ReadOnlyFs()
         self._layout = Layout(data_dir)
         self._clock = clock
-        self._findings = Findings(tell)
+        self._findings = Findings(report)
         self._progress = progress
         self._open_fold = open_fold
         self._open_scratch = open_scratch
-        self._table = TopicTable(0)  # whichever shard it is: every id is read, none is given
+        self._table = TopicTable(0)  # any shard: every id is read, none is assigned
         self._replay = Replay(table=self._table, layout=self._layout, erase_within_ms=0)
         self._files = 0
         self._bytes = 0
 
     def run(self) -> Summary:
-        """Look at all of it.
+        """Check everything.
 
         Raises:
             NoDirectory, Locked: a store runs on it. OSError: it cannot be read.
@@ -110,7 +111,7 @@ class DirectoryCheck:
             raise NoDirectory(f"{layout.data_dir} is no store's data directory")
         lock = fs.lock(layout.lock, b"") if fs.exists(layout.lock) else None
         try:
-            self._look()
+            self._check_all()
         finally:
             if lock is not None:
                 lock.release()
@@ -125,25 +126,25 @@ class DirectoryCheck:
             notes=counts[Severity.NOTE],
         )
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         for path in foreign_at_top(self._fs, self._layout):
             self._findings.error(path, "it is not the store's", to_do=_NOT_OURS)
-        before = self._identity()
+        identity = self._identity()
         self._progress("catalog")
-        head = self._catalog(before)
+        head = self._catalog(identity)
         if head is None:
-            self._files_alone()
+            self._check_files_alone()
             return
         self._replay.begin(NullFold())
         positions = positions_of(head, self._fs, self._layout, wal_shards=1)
-        whole = self._wal(head, positions, before)
-        self._no_identity()
-        missing = self._names(head, len(positions)) if whole else self._not_there()
+        whole = self._wal(head, positions, identity)
+        self._check_identity_exists()
+        missing = self._check_names(head, len(positions)) if whole else self._missing_files()
         files = LogFiles(self._fs, [ShardReader(self._fs, self._layout.wal_shard(p.shard), p.shard) for p in positions])
         try:
             self._topics(files, missing, whole=whole)
             if whole and not self._findings.counts[Severity.ERROR]:
-                clean = before is not None and before.clean
+                clean = identity is not None and identity.clean
                 self._folds(files, head, clean=clean)
         finally:
             files.close()
@@ -155,7 +156,7 @@ class DirectoryCheck:
             self._findings.error(self._layout.identity, error.message)
             return None
 
-    def _no_identity(self) -> None:
+    def _check_identity_exists(self) -> None:
         if self._fs.exists(self._layout.identity):
             return
         if self._table.all():
@@ -164,13 +165,13 @@ class DirectoryCheck:
         else:
             self._findings.warning(self._layout.identity, "it is missing", to_do="let the next start write a new one")
 
-    def _catalog(self, before: Identity | None) -> CatalogHead | None:
-        """The head, with the topics in the table; None = there is none that can be used."""
+    def _catalog(self, identity: Identity | None) -> CatalogHead | None:
+        """Return the head, and fill the table with the topics; None if there is no usable catalog."""
         path = self._layout.catalog
         try:
             catalog = open_read_only(path)
         except CatalogLost as error:
-            fresh = before is not None and not before.catalog
+            fresh = identity is not None and not identity.catalog
             if fresh and not self._fs.exists(self._layout.topics):
                 return NO_CHECKPOINT
             self._findings.error(path, error.message, to_do=RESTORE)
@@ -186,14 +187,18 @@ class DirectoryCheck:
         finally:
             catalog.close()
 
-    def _wal(self, head: CatalogHead, positions: tuple[WalPosition, ...], before: Identity | None) -> bool:
-        """Replay all; False = the state that the log leads to is not known."""
+    def _wal(self, head: CatalogHead, positions: tuple[WalPosition, ...], identity: Identity | None) -> bool:
+        """Replay all shards; return False if the state after the log cannot be determined."""
         whole = True
         for position in positions:
             self._progress(f"WAL shard {position.shard}")
             directory = self._layout.wal_shard(position.shard)
-            check = ShardCheck(self._fs, directory, position, self._findings, before=before, checkpoint=head.checkpoint)
-            check.run(_taking(self._replay.shard(position.state_number, position.state_offset), directory))
+            check = ShardCheck(
+                self._fs, directory, position, self._findings, identity=identity, checkpoint=head.checkpoint
+            )
+            check.run(
+                _reporting_bad_frames(self._replay.shard(position.state_number, position.state_offset), directory)
+            )
             self._files += check.file_count
             self._bytes += check.byte_count
             whole = whole and check.whole
@@ -207,23 +212,24 @@ class DirectoryCheck:
             return False
         return True
 
-    def _names(self, head: CatalogHead, wal_shards: int) -> set[Path]:
-        """Hold the names on the disk against those that are known; what is missing."""
+    def _check_names(self, head: CatalogHead, wal_shards: int) -> set[Path]:
+        """Compare the names on the disk with the known ones; return the missing files."""
         garbage = set(with_garbage(head, self._replay, self._layout).garbage)
-        found = survey(self._fs, self._layout, self._table, wal_shards=wal_shards, garbage=garbage)
-        for path in found.missing:
+        names = survey(self._fs, self._layout, self._table, wal_shards=wal_shards, garbage=garbage)
+        for path in names.missing:
             self._findings.error(path, "it is missing: the catalog or the log names it")
-        for path in found.unnamed:
+        for path in names.unnamed:
             self._fs.alias(path, temporary(path))
             self._findings.note(temporary(path), "it waits for its name", to_do=_AT_START)
-        for path in found.temporaries:
+        for path in names.temporaries:
             self._findings.note(path, "a temporary that nothing names", to_do=_AT_START)
-        for path in found.foreign:
+        for path in names.foreign:
             self._findings.warning(path, "nothing names it", to_do=_SET_ASIDE)
-        return set(found.missing)
+        return set(names.missing)
 
-    def _not_there(self) -> set[Path]:
-        """Files of the known sets that are not there: with a damaged log nobody knows whether they should be."""
+    def _missing_files(self) -> set[Path]:
+        """Return the missing files of the known segments, unreported: a damaged log does not say whether they should
+        exist."""
         paths = {segment.path for topic in self._table.all() for segment in topic.segments}
         return {path for path in paths if not self._fs.exists(path)}
 
@@ -249,8 +255,8 @@ class DirectoryCheck:
         topics = [topic for topic in self._table.all() if topic.folds]
         check.run(topics, store_id=head.store_id, progress=self._progress)
 
-    def _files_alone(self) -> None:
-        """Without a catalog: every file's own checksums."""
+    def _check_files_alone(self) -> None:
+        """Without a catalog: check every file's own checksums."""
         fs, layout = self._fs, self._layout
         for shard in fs.listdir(layout.wal) if fs.exists(layout.wal) else ():
             directory = layout.wal / shard
@@ -281,7 +287,7 @@ class DirectoryCheck:
 
 
 class NullFold:
-    """A `ReplayedFold` that stores nothing: topics are checked without their folds, which `FoldsCheck` builds later."""
+    """A `ReplayedFold` that stores nothing: topics are checked without their folds, which `FoldsCheck` rebuilds later."""
 
     def apply(self, writes: Sequence[FoldWrite]) -> None:
         pass
@@ -315,7 +321,9 @@ class _EmptyView:
         pass
 
 
-def _taking(take: Callable[[Frame, Location], None], directory: Path) -> Callable[[Frame, Location], None]:
+def _reporting_bad_frames(
+    take: Callable[[Frame, Location], None], directory: Path
+) -> Callable[[Frame, Location], None]:
     def on_frame(frame: Frame, location: Location) -> None:
         try:
             take(frame, location)

@@ -1,7 +1,8 @@
-"""`python -m eddyline.store fsck DIR [-o json]`: words, lines and exit codes.
+"""`python -m eddyline.store fsck DIR [-o json]`: arguments, output lines and exit codes.
 
-A line a finding and one summary line on standard output, with `-o json` an object each; progress on stderr. Exit codes:
-0 nothing but notes, 1 errors or warnings, 2 it cannot be checked, or what was found cannot be written.
+Each finding is a line and the summary is the last line on standard output, with `-o json` one object each; progress goes
+to stderr. Exit codes: 0 only notes, 1 errors or warnings, 2 the directory cannot be checked, or the findings cannot be
+written.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ EXIT_CLEAN: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_UNCHECKED: Final = 2
 PROGRESS_S: Final = 1.0
-"""How often progress is told at most."""
+"""Shortest interval between two progress lines."""
 _ALL_BYTES: Final = 1 << 62
 
 
 def fsck(words: Sequence[str]) -> int:
-    """Check; the exit code."""
+    """Check a directory; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m eddyline.store fsck", description="Check the data directory of a stopped store; change nothing."
     )
@@ -49,8 +50,8 @@ def fsck(words: Sequence[str]) -> int:
             check = DirectoryCheck(
                 arguments.directory,
                 clock=SystemClock(),
-                tell=lambda finding: say(finding.encoded() if as_json else finding.line()),
-                progress=progress.tell,
+                report=lambda finding: say(finding.encoded() if as_json else finding.line()),
+                progress=progress.report,
                 open_fold=lambda path: RocksFold(path, checked_bytes=_ALL_BYTES, read_only=True),
                 open_scratch=lambda: RocksFold(Path(scratch) / "fold"),
             )
@@ -66,16 +67,16 @@ def fsck(words: Sequence[str]) -> int:
 
 
 class _Progress:
-    """Tells on stderr what is looked at, now and then."""
+    """Writes the current step to stderr, at most once a second."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
-        self._told_s = self._clock.monotonic_s()
+        self._reported_s = self._clock.monotonic_s()
 
-    def tell(self, what: str) -> None:
+    def report(self, what: str) -> None:
         now_s = self._clock.monotonic_s()
-        if now_s - self._told_s >= PROGRESS_S:
-            self._told_s = now_s
+        if now_s - self._reported_s >= PROGRESS_S:
+            self._reported_s = now_s
             sys.stderr.write(f"eddyline fsck: {what}\n")
 
 

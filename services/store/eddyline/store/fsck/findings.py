@@ -1,4 +1,4 @@
-"""What a check finds: one line each, that names the place, what is wrong and what to do.
+"""Findings of a check: one line each, with the file, the problem and the operator's action.
 
 Threading: one thread.
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESTORE: Final = "restore the data directory from a copy; keep this one until that is done"
-"""What helps where bytes are damaged or missing that are nowhere else."""
+"""Action for damaged or missing bytes without another copy in the directory."""
 ASK: Final = "the store was wrong, not the disk: ask for help with the directory at hand"
 
 
 class Severity(Enum):
-    """How bad: an error is damage, or what refuses a start; a warning is odd, and loses nothing; a note is as it should be
-    after a stop that was not clean."""
+    """Severity of a finding: an error is damage, or makes a start fail; a warning is unexpected but loses nothing; a
+    note is normal after a stop that was not clean."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Severity(Enum):
 
 
 class Finding(NamedTuple):
-    """One line."""
+    """One finding."""
 
     severity: Severity
     file: str
@@ -38,12 +38,12 @@ class Finding(NamedTuple):
     to_do: str
 
     def line(self) -> str:
-        """As people read it."""
+        """Format the finding as text."""
         text = f"{self.severity.value}: {self.file} at {self.offset}: {self.what}; {self.to_do}"
         return " ".join(text.split())
 
     def encoded(self) -> str:
-        """As programs do: a JSON object."""
+        """Format the finding as a JSON object."""
         body = {
             "severity": self.severity.value,
             "file": self.file,
@@ -55,31 +55,31 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """Told as they come, and counted."""
+    """Reports findings as they come, and counts them."""
 
-    def __init__(self, tell: Callable[[Finding], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[Finding], None]) -> None:
+        self._report = report
         self.counts: Counter[Severity] = Counter()
 
     @property
     def any(self) -> bool:
-        """True = there is more than notes."""
+        """Whether there are errors or warnings."""
         return bool(self.counts[Severity.ERROR] or self.counts[Severity.WARNING])
 
     def error(self, file: Path | str, what: str, *, offset: int = 0, to_do: str = RESTORE) -> None:
-        """Damage, or what refuses a start."""
+        """Report damage, or a cause that makes a start fail."""
         self._add(Finding(Severity.ERROR, str(file), offset, what, to_do))
 
     def warning(self, file: Path | str, what: str, *, to_do: str, offset: int = 0) -> None:
-        """Odd, and nothing is lost."""
+        """Report an unexpected state that loses nothing."""
         self._add(Finding(Severity.WARNING, str(file), offset, what, to_do))
 
     def note(self, file: Path | str, what: str, *, to_do: str, offset: int = 0) -> None:
-        """As it should be after a stop that was not clean."""
+        """Report a state that is normal after a stop that was not clean."""
         self._add(Finding(Severity.NOTE, str(file), offset, what, to_do))
 
     def _add(self, finding: Finding) -> None:
         self.counts[finding.severity] += 1
-        # An error of ours begins with the place, which the finding has.
+        # The store's own errors begin with file and offset, which the finding already has.
         what = finding.what.removeprefix(f"{finding.file} is corrupt at offset {finding.offset}: ")
-        self._tell(finding._replace(what=what))
+        self._report(finding._replace(what=what))

@@ -1,4 +1,4 @@
-"""The fold of every KV topic against base and log, made a second time in a scratch directory.
+"""Check of every KV topic's fold against base and log, by a second fold in a temporary directory.
 
 Threading: synchronous.
 """
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from eddyline.store.log_io.files import LogFiles
     from eddyline.store.storage.layout import Layout
 
-_MADE_ANEW: Final = "start the store: it sets the fold aside under orphans/, and makes it anew of bases and log"
+_REBUILD_AT_START: Final = "start the store: it sets the fold aside under orphans/, and makes it anew of bases and log"
 _MOVE_AWAY: Final = "move the fold's directory out of the data directory: the next start makes it anew of bases and log"
 _CHECK_AGAIN: Final = "the last stop was not clean: start the store, stop it, and check again"
-_BROUGHT_UP: Final = "nothing: the next start brings it up from the log"
-_IS_AHEAD: Final = "nothing: the next start keeps the fold, and tells what the log has lost as a gap UNSYNCED"
+_REPLAYED_AT_START: Final = "nothing: the next start brings it up from the log"
+_GAP_AT_START: Final = "nothing: the next start keeps the fold, and tells what the log has lost as a gap UNSYNCED"
 
 
 class FoldsCheck:
-    """The folds of one directory."""
+    """Checks the folds of one directory."""
 
     def __init__(
         self,
@@ -52,15 +52,15 @@ class FoldsCheck:
         self._clean = clean
 
     def run(self, topics: Sequence[Topic], *, store_id: str, progress: Callable[[str], None]) -> None:
-        """Look at all of the fold, and compare each of `topics`."""
+        """Check that the fold opens and belongs to the store, then compare each of `topics`."""
         if not self._path.exists():
             if topics:
-                self._findings.note(self._path, "there is no fold", to_do=_BROUGHT_UP)
+                self._findings.note(self._path, "there is no fold", to_do=_REPLAYED_AT_START)
             return
         try:
             fold = self._open_fold(self._path)
         except (DataCorrupt, FoldFailed) as error:
-            self._findings.error(self._path, str(error), to_do=_MADE_ANEW)
+            self._findings.error(self._path, str(error), to_do=_REBUILD_AT_START)
             return
         scratch = self._open_scratch()
         try:
@@ -72,7 +72,7 @@ class FoldsCheck:
                 progress(f"fold {number} of {len(topics)}")
                 self._compare(topic, fold, scratch)
         except (DataCorrupt, FoldFailed) as error:
-            self._findings.error(self._path, str(error), to_do=_MADE_ANEW)
+            self._findings.error(self._path, str(error), to_do=_REBUILD_AT_START)
         finally:
             scratch.close()
             fold.close()
@@ -85,15 +85,15 @@ class FoldsCheck:
         applied = fold.applied(topic.id)
         what = f"the fold of topic {topic.name} is at seq {applied}, its log at {topic.head_seq}"
         if applied > topic.head_seq:
-            self._findings.warning(self._path, f"{what}: the log has lost its end", to_do=_IS_AHEAD)
+            self._findings.warning(self._path, f"{what}: the log has lost its end", to_do=_GAP_AT_START)
             return
         if applied < topic.head_seq:
-            self._findings.note(self._path, what, to_do=_BROUGHT_UP)
+            self._findings.note(self._path, what, to_do=_REPLAYED_AT_START)
             return
         source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq)
         view = fold.view(topic.id, counted=False)
         try:
-            verdict = run_fold_check(topic.id, source=source, found=view, scratch=scratch)
+            verdict = run_fold_check(topic.id, source=source, actual=view, scratch=scratch)
         finally:
             view.close()
             source.close()

@@ -1,8 +1,8 @@
-"""A file system that changes nothing: reads go through, whatever else is refused with EROFS.
+"""File system that changes nothing: reads pass through, all other calls fail with EROFS.
 
-A name that a start would give to a temporary is read as that temporary (`alias`).
-The lock is the store's own, held on the file as it is: who holds it is not written, so a store that is started meanwhile
-says that the directory is in use by somebody without a name.
+A temporary file that a start would rename is readable under its final name (`alias`).
+The lock is the store's own, held on the file without writing the holder: a store that is started meanwhile reports that
+the directory is in use, without a name.
 Threading: any thread, once the aliases are known.
 """
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyFs:
-    """`eddyline.core.runtime.fs.Fs`, for who only looks."""
+    """`eddyline.core.runtime.fs.Fs` for readers."""
 
     def __init__(self) -> None:
         self._aliases: dict[Path, Path] = {}
 
-    def alias(self, path: Path, lies_at: Path) -> None:
-        """Read `path` where it lies."""
-        self._aliases[path] = lies_at
+    def alias(self, path: Path, target: Path) -> None:
+        """Read `target` under the name `path`."""
+        self._aliases[path] = target
 
     def open(self, path: Path, *, create: bool = False) -> File:
         return _ReadOnlyFile(os.open(self._aliases.get(path, path), os.O_RDONLY | os.O_CLOEXEC))
@@ -42,8 +42,8 @@ class ReadOnlyFs:
         return os.path.exists(self._aliases.get(path, path))
 
     def free_bytes(self, path: Path) -> int:
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        stats = os.statvfs(path)
+        return stats.f_bavail * stats.f_frsize
 
     def disk_bytes(self, path: Path) -> int:
         return RealFs().disk_bytes(self._aliases.get(path, path))
@@ -53,9 +53,9 @@ class ReadOnlyFs:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            left = os.pread(fd, HOLDER_BYTES_MAX, 0)
+            text = os.pread(fd, HOLDER_BYTES_MAX, 0)
             os.close(fd)
-            raise Locked(path, left.decode("utf-8", "replace").strip()) from None
+            raise Locked(path, text.decode("utf-8", "replace").strip()) from None
         except OSError:
             os.close(fd)
             raise

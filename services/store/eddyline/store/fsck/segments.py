@@ -1,6 +1,7 @@
-"""Every byte of segments and bases, held against their checksums, their footers, and what the catalog says of them.
+"""Check of every byte of segments and bases against checksums, footers, and the catalog.
 
-A footer's numbers and filters are made anew of the rows and must be equal: what a filter denies wrongly is never found.
+A footer's numbers and filters are recomputed from the rows and must be equal: no later read would notice a filter that
+wrongly denies a key.
 Threading: synchronous; one record batch in memory.
 """
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from eddyline.store.storage.segment.footer import BatchEntry, Footer, SegmentSource, SegmentSummary
 
 
-class Expected(NamedTuple):
-    """What the catalog or the log says of a file. `summary` is None of a base, which has `rows` and `file_bytes` instead."""
+class ExpectedFile(NamedTuple):
+    """A file as the catalog or the log describes it. `summary` is None for a base, which has `rows` and `file_bytes`
+    instead."""
 
     source: SegmentSource
     summary: SegmentSummary | None
@@ -38,9 +40,10 @@ class Expected(NamedTuple):
 
 
 def check_file(
-    fs: Fs, path: Path, expected: Expected | None, findings: Findings, take: Callable[[Batch], None]
+    fs: Fs, path: Path, expected: ExpectedFile | None, findings: Findings, on_batch: Callable[[Batch], None]
 ) -> bool:
-    """Look at all of a file, and give its batches to `take`; True = all is right. `expected` None = nothing names it."""
+    """Check a whole file, and pass its batches to `take`; return whether it is valid. `expected` None = neither catalog
+    nor log names it."""
     try:
         footer = read_footer(fs, path)
         file = fs.open(path)
@@ -48,13 +51,13 @@ def check_file(
         findings.error(path, error.message, offset=int(error.metadata.get("offset", 0)))
         return False
     try:
-        right = expected is None or _fits(path, footer, expected, findings)
-        return _check_batches(file, path, footer, findings, take) and right
+        valid = expected is None or _fits(path, footer, expected, findings)
+        return _check_batches(file, path, footer, findings, on_batch) and valid
     finally:
         file.close()
 
 
-def _fits(path: Path, footer: Footer, expected: Expected, findings: Findings) -> bool:
+def _fits(path: Path, footer: Footer, expected: ExpectedFile, findings: Findings) -> bool:
     source, summary = footer.source, footer.summary
     ours, theirs = (source.topic_id, source.kind, source.generation, source.is_base, source.base_seq), expected.source
     if ours != (theirs.topic_id, theirs.kind, theirs.generation, theirs.is_base, theirs.base_seq):
@@ -70,9 +73,11 @@ def _fits(path: Path, footer: Footer, expected: Expected, findings: Findings) ->
     return True
 
 
-def _check_batches(file: File, path: Path, footer: Footer, findings: Findings, take: Callable[[Batch], None]) -> bool:
-    keys, tags, made = FilterBuilder(), FilterBuilder(), _Bounds()
-    whole = right = True
+def _check_batches(
+    file: File, path: Path, footer: Footer, findings: Findings, on_batch: Callable[[Batch], None]
+) -> bool:
+    keys, tags, bounds = FilterBuilder(), FilterBuilder(), _Bounds()
+    whole = valid = True
     for entry in footer.batches:
         try:
             batch = read_batch(file, path, entry)
@@ -82,20 +87,20 @@ def _check_batches(file: File, path: Path, footer: Footer, findings: Findings, t
             continue
         if not _is_in_order(batch, is_base=footer.source.is_base) or _entry(file, path, batch, entry, footer) != entry:
             findings.error(path, "a record batch is not what its entry says", offset=entry.offset, to_do=ASK)
-            right = False
+            valid = False
         keys.add(batch.key, batch.count)
         tags.add(batch.tag, batch.count)
-        made.add(batch)
-        take(batch)
-    if whole and (keys.finish(), tags.finish(), made.least, made.greatest) != (
+        bounds.add(batch)
+        on_batch(batch)
+    if whole and (keys.finish(), tags.finish(), bounds.least, bounds.greatest) != (
         footer.keys,
         footer.tags,
         footer.min_key,
         footer.max_key,
     ):
         findings.error(path, "its filters or bounds are not those of its keys and tags", to_do=ASK)
-        right = False
-    return whole and right
+        valid = False
+    return whole and valid
 
 
 def _entry(file: File, path: Path, batch: Batch, entry: BatchEntry, footer: Footer) -> BatchEntry:
@@ -112,7 +117,7 @@ def _is_in_order(batch: Batch, *, is_base: bool) -> bool:
 
 
 class _Bounds:
-    """The least and the greatest key so far."""
+    """Collects the smallest and the largest key."""
 
     def __init__(self) -> None:
         self.least: bytes | None = None

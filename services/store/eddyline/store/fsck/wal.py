@@ -1,7 +1,7 @@
-"""Every frame of every WAL file, by the cut-or-corruption rule, without cutting.
+"""Check of every frame of every WAL file, by the cut-or-corruption rule, without cutting.
 
-What is found in one shard ends its replay, not its check: the files behind are still looked at, each for itself.
-Threading: synchronous. A file is in memory whole while it is looked at, as at a start.
+Damage in one shard ends its replay, not its check: later files are still checked one by one.
+Threading: synchronous. A file is in memory as a whole during its check, as at a start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ShardReader:
         self._shard = shard
 
     def read(self, location: Location) -> Frame:
-        """The frame at a place.
+        """Read the frame at a location.
 
         Raises:
             DataCorrupt.
@@ -45,7 +45,7 @@ class ShardReader:
 
 
 class ShardCheck:
-    """One shard's files."""
+    """Checks one shard's files."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class ShardCheck:
         position: WalPosition,
         findings: Findings,
         *,
-        before: Identity | None,
+        identity: Identity | None,
         checkpoint: int,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._position = position
         self._findings = findings
-        self._before = before
+        self._identity = identity
         self._checkpoint = checkpoint
         self.whole = True
         """False = frames are damaged or missing."""
@@ -69,16 +69,16 @@ class ShardCheck:
         self.byte_count = 0
 
     def run(self, take: Callable[[Frame, Location], None]) -> None:
-        """Give every frame to `take`, until something is wrong."""
+        """Pass every frame to `take`, until the first damage."""
         numbers = self._numbers()
         end, previous = WalEnd(0, 0), None
         for number in numbers:
-            found = self._file(number, complete=number != numbers[-1], previous=previous, take=take)
-            previous = found
-            if found is None:
+            file_end = self._file(number, complete=number != numbers[-1], previous=previous, take=take)
+            previous = file_end
+            if file_end is None:
                 continue
-            end = found if found.file_bytes else end
-            self._check_settled(found)
+            end = file_end if file_end.file_bytes else end
+            self._check_settled(file_end)
         self._check_clean(numbers, end)
 
     def _numbers(self) -> list[int]:
@@ -95,12 +95,12 @@ class ShardCheck:
         last = max([*numbers, state_number - 1 if previous_bytes >= 0 else 0, self._last_known(shard)])
         for number in range(data_number, last + 1):
             if number not in present:
-                self._wrong(wal_file(self._directory, number), 0, "the file is missing")
+                self._report(wal_file(self._directory, number), 0, "the file is missing")
         return numbers
 
     def _last_known(self, shard: int) -> int:
-        before = self._before
-        return before.wal_number if before is not None and shard == 0 else 0
+        identity = self._identity
+        return identity.wal_number if identity is not None and shard == 0 else 0
 
     def _file(
         self, number: int, *, complete: bool, previous: WalEnd | None, take: Callable[[Frame, Location], None]
@@ -120,50 +120,50 @@ class ShardCheck:
             number=number,
             complete=complete,
             previous=previous,
-            on_mark=self._mark,
+            on_mark=self._on_mark,
             synced_to=self._position.state_offset if number == self._position.state_number else 0,
         )
         try:
             end = replay.replay(on_frame)
         except DataCorrupt as error:
-            self._wrong(path, int(error.metadata.get("offset", 0)), error.message)
+            self._report(path, int(error.metadata.get("offset", 0)), error.message)
             return None
         except CatalogLost as error:
-            self._wrong(path, 0, error.message)
+            self._report(path, 0, error.message)
             return None
         if not complete and self._is_settled(end) and replay.tail(end).is_cut:
             what = "a torn tail, which no completed sync covered: the next start cuts it"
             self._findings.note(path, what, offset=end.file_bytes, to_do=_SETTLED_AT_START)
         return end
 
-    def _mark(self, checkpoint: int) -> None:
+    def _on_mark(self, checkpoint: int) -> None:
         if checkpoint > self._checkpoint:
             raise CatalogLost(
                 f"it was written after checkpoint {checkpoint}, the catalog is of checkpoint {self._checkpoint}: an older "
                 "catalog lies in this directory"
             )
 
-    def _is_settled(self, found: WalEnd) -> bool:
+    def _is_settled(self, file_end: WalEnd) -> bool:
         """Whether a file ends where a checkpoint closed it, if one did."""
         _, state_number, _, previous_bytes, _ = self._position
-        return found.file_number != state_number - 1 or previous_bytes in (-1, found.file_bytes)
+        return file_end.file_number != state_number - 1 or previous_bytes in (-1, file_end.file_bytes)
 
-    def _check_settled(self, found: WalEnd) -> None:
-        if not self._is_settled(found):
+    def _check_settled(self, file_end: WalEnd) -> None:
+        if not self._is_settled(file_end):
             previous_bytes = self._position.previous_bytes
-            what = f"it has {found.file_bytes} bytes of frames, a checkpoint closed it with {previous_bytes}"
-            self._wrong(wal_file(self._directory, found.file_number), found.file_bytes, what)
+            what = f"it has {file_end.file_bytes} bytes of frames, a checkpoint closed it with {previous_bytes}"
+            self._report(wal_file(self._directory, file_end.file_number), file_end.file_bytes, what)
 
     def _check_clean(self, numbers: list[int], end: WalEnd) -> None:
-        before = self._before
-        if before is None or not before.clean or not before.wal_bytes or self._position.shard or not self.whole:
+        identity = self._identity
+        if identity is None or not identity.clean or not identity.wal_bytes or self._position.shard or not self.whole:
             return
-        left = WalEnd(before.wal_number, before.wal_bytes)
-        if numbers and left.file_number >= self._position.data_number and end != left:
-            what = f"a clean stop left the log at {left.file_bytes} bytes of file {left.file_number:016x}"
-            number = max(end.file_number, left.file_number)
-            self._wrong(wal_file(self._directory, number), end.file_bytes if end.file_number == number else 0, what)
+        expected = WalEnd(identity.wal_number, identity.wal_bytes)
+        if numbers and expected.file_number >= self._position.data_number and end != expected:
+            what = f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}"
+            number = max(end.file_number, expected.file_number)
+            self._report(wal_file(self._directory, number), end.file_bytes if end.file_number == number else 0, what)
 
-    def _wrong(self, path: Path, offset: int, what: str) -> None:
+    def _report(self, path: Path, offset: int, what: str) -> None:
         self.whole = False
         self._findings.error(path, what, offset=offset)

@@ -360,7 +360,7 @@ async def recover(
         files=files,
         layout=layout,
         wals=wals,
-        tell=machine.tell,
+        report=machine.tell,
         replayed_bytes=replay.bytes,
         before_logging=partial(_no_clean_end, fs, layout, before, machine.host.boot_id()),
     )

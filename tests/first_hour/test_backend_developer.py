@@ -30,7 +30,7 @@ def test_binary_file_comes_back_byte_for_byte(shell: Terminal) -> None:
     shell.types("eddyline get orders logo --raw > copy.bin && cmp logo.bin copy.bin")
 
 
-def test_first_mistakes_are_one_line_that_says_what_to_do(shell: Terminal) -> None:
+def test_first_mistakes_are_one_line_that_gives_advice(shell: Terminal) -> None:
     for line, code, word in (
         ("eddyline read ordres", 1, "TOPIC_NOT_FOUND"),
         ("eddyline get orders nothing", 1, "KEY_NOT_FOUND"),

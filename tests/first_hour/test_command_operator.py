@@ -16,11 +16,11 @@ pytestmark = pytest.mark.integration
 PID_OF_INGEST = "$(python -c \"import json; print(json.load(open('eddyline-data/cluster.json'))['ingest']['pid'])\")"
 
 
-def test_status_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> None:
+def test_status_without_a_cluster_states_how_to_start_one(tmp_path: Path) -> None:
     Terminal(tmp_path).types("eddyline status", "eddyline up", code=1)
 
 
-def test_status_says_that_all_is_well_in_the_width_of_the_terminal(shell: Terminal) -> None:
+def test_status_states_that_all_is_well_in_the_width_of_the_terminal(shell: Terminal) -> None:
     page = shell.types(
         "COLUMNS=80 eddyline status", "all is well: 3 roles", "disk", "fold", "watches", "since the start"
     )
@@ -47,7 +47,7 @@ def test_typing_errors_are_answered_with_what_was_meant(shell: Terminal) -> None
     shell.types("EDDYLINE_STORE_DATADIR=x python -m eddyline.store", "did you mean EDDYLINE_STORE_DATA_DIR", code=1)
 
 
-def test_output_that_goes_nowhere_is_said(shell: Terminal) -> None:
+def test_output_that_goes_nowhere_is_reported(shell: Terminal) -> None:
     for line in ("eddyline status", "eddyline topic list -o json", "eddyline --help"):
         said = shell.types(f"{line} > /dev/full", "No space left on device", code=1)
         assert said.count("\n") == 1

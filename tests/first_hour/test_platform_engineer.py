@@ -31,7 +31,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def test_bucket_is_copied_compared_and_judged(shell: Terminal) -> None:
+def test_bucket_is_copied_compared_and_checked(shell: Terminal) -> None:
     shell.writes("bucket.py", BUCKET)
     shell.types("python bucket.py make")
     # history 5 of 64: what the bucket may lose is said at once

@@ -34,7 +34,7 @@ def part(shell: Terminal, name: str) -> dict[str, object]:
     return found
 
 
-def test_callers_without_a_key_are_told_which_flag(shell: Terminal) -> None:
+def test_callers_without_a_key_get_an_error_with_the_flag(shell: Terminal) -> None:
     assert shell.types("eddyline status", "key", code=1).count("Traceback") == 0
     shell.types("eddyline status --key-file ops.key", "store", "ingest", "delivery")
     assert len(shell.types("eddyline status -o json --key-file ops.key").splitlines()) >= 3

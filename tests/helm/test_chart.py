@@ -107,7 +107,7 @@ def _prefixes(role: str) -> tuple[str, str]:
     return COMMON_PREFIX, f"EDDYLINE_{role.upper()}_"
 
 
-def test_every_store_s_address_is_told_in_order_and_its_pod_s_name_says_which_it_is() -> None:
+def test_every_store_s_address_is_reported_in_order_and_its_pod_s_name_states_which_it_is() -> None:
     manifests = rendered(sets=["store.shards=3"])
     (stateful,) = of_kind(manifests, "StatefulSet")
     name = stateful["metadata"]["name"]
@@ -121,7 +121,7 @@ def test_every_store_s_address_is_told_in_order_and_its_pod_s_name_says_which_it
 
 
 @pytest.mark.parametrize("values", VALUE_SETS)
-def test_addresses_that_roles_are_told_are_those_of_the_services(values: str) -> None:
+def test_addresses_of_roles_are_those_of_the_services(values: str) -> None:
     services = {manifest["metadata"]["name"]: manifest["spec"] for manifest in of_kind(chart(values), "Service")}
     (stateful,) = of_kind(chart(values), "StatefulSet")
     for component, pod in pods(chart(values)):

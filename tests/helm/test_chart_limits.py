@@ -37,7 +37,7 @@ def takes(*sets: str, major: int = 4) -> bool:
 
 @pytest.mark.parametrize("major", PACKED)
 @pytest.mark.parametrize("budget_mib", [256, 1024, 5000])
-def test_stores_limit_below_its_budget_and_what_it_holds_beside_is_refused(major: int, budget_mib: int) -> None:
+def test_store_limit_below_its_budget_and_reserve_is_refused(major: int, budget_mib: int) -> None:
     bound_mib = budget_mib + PROCESS_BYTES // MIB
     budget = f"store.memoryBytes={budget_mib}Mi"
     assert takes(budget, f"store.resources.limits.memory={bound_mib}Mi", major=major)

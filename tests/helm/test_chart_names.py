@@ -70,7 +70,7 @@ def test_name_of_up_to_40_characters_has_no_hash(release: str) -> None:
 
 
 @pytest.mark.parametrize("length", [39, 40, 41, 60])
-def test_name_that_was_asked_for_is_taken_as_it_is_up_to_40_characters(length: int) -> None:
+def test_name_that_was_requested_is_taken_as_it_is_up_to_40_characters(length: int) -> None:
     asked = "n" * length
     (stateful,) = of_kind(rendered(sets=[f"fullnameOverride={asked}"]), "StatefulSet")
     full = stateful["metadata"]["name"].removesuffix("-store")
@@ -115,7 +115,7 @@ def test_name_of_another_release_is_not_taken_over() -> None:
 
 
 @pytest.mark.parametrize("labels", [{}, {"app.kubernetes.io/instance": EU, "app.kubernetes.io/name": "eddyline"}])
-def test_volume_that_an_uninstalled_release_left_is_found_again(labels: dict[str, str]) -> None:
+def test_volume_that_an_uninstalled_release_left_is_attached_again(labels: dict[str, str]) -> None:
     """A claim without labels is one that was brought back by hand."""
     claim = {
         "apiVersion": "v1",

@@ -126,7 +126,7 @@ def test_changed_size_leaves_the_claims_as_they_were_installed(next_chart: Path,
     assert immutable(before) == immutable(after)
 
 
-def test_first_install_takes_the_size_that_was_asked_for() -> None:
+def test_first_install_takes_the_size_that_was_requested() -> None:
     (made,) = of_kind(rendered(sets=BIGGER), "StatefulSet")
     (claim,) = made["spec"]["volumeClaimTemplates"]
     assert claim["spec"] == {
@@ -136,7 +136,7 @@ def test_first_install_takes_the_size_that_was_asked_for() -> None:
     }
 
 
-def test_notes_say_how_the_volumes_of_an_installed_store_are_resized() -> None:
+def test_notes_state_how_the_volumes_of_an_installed_store_are_resized() -> None:
     (before,) = of_kind(rendered(3), "StatefulSet")
     with installed(before) as flags:
         said = run(3, "install", RELEASE, str(CHART), f"--namespace={NAMESPACE}", "--set", BIGGER[0], *flags)

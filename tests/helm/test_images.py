@@ -93,7 +93,7 @@ def test_build_is_sent_what_it_copies_and_what_its_packages_name(image: str) -> 
 
 
 @pytest.mark.parametrize("role", MEMBERS)
-def test_image_has_two_stages_of_one_base_and_runs_as_nobody(role: str) -> None:
+def test_image_has_two_stages_of_one_base_and_runs_without_a_user(role: str) -> None:
     text = dockerfile(role)
     assert re.findall(r"^FROM (.*)$", text, re.MULTILINE) == ["${BASE} AS build", "${BASE}"]
     assert re.search(r"^ARG BASE=python:3\.11-slim$", text, re.MULTILINE)
@@ -167,7 +167,7 @@ def test_composed_role_takes_its_settings(role: str) -> None:
     [{}, {"STORE_PORT": "17701", "INGEST_PORT": "17702", "DELIVERY_PORT": "17703", "ADVERTISED_HOST": "box"}],
 )
 @pytest.mark.parametrize("role", SERVERS)
-def test_clients_of_the_host_are_told_the_ports_that_are_published(role: str, variables: dict[str, str]) -> None:
+def test_clients_of_the_host_get_the_ports_that_are_published(role: str, variables: dict[str, str]) -> None:
     common = load(CommonSettings, prefix=COMMON_PREFIX, environ=composed_environ(role, **variables))
     for name, told, inside in (
         ("store", common.store_advertised_addresses, common.store_addresses),
@@ -211,7 +211,7 @@ def test_prometheus_scrapes_every_role_with_its_key_and_loads_the_charts_rules()
     assert (CHART / "alerts/eddyline.yaml").exists()
 
 
-def test_every_variable_of_the_composed_is_told_at_its_head() -> None:
+def test_every_variable_of_the_compose_file_is_documented_at_its_head() -> None:
     head, _, rest = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").partition("\n\n")
     assert set(re.findall(r"\$\{(\w+)", rest)) <= set(re.findall(r"\b[A-Z_]+\b", head))
 

@@ -144,7 +144,7 @@ async def test_every_panel_has_data_on_a_fresh_install() -> None:
         assert series_of(query.text, database, comparisons_hold=True), query
 
 
-async def test_no_panel_shows_a_stand_in_beside_its_series() -> None:
+async def test_no_panel_shows_a_stand_in_next_to_its_series() -> None:
     database = with_a_source(await fresh_install())
     for query in panel_queries():
         found = series_of(query.text, database, comparisons_hold=True)
@@ -162,7 +162,7 @@ async def test_every_alert_has_something_to_fire_for() -> None:
             assert found, query
 
 
-async def test_what_an_alert_says_is_of_labels_that_it_has() -> None:
+async def test_alert_texts_use_labels_that_they_have() -> None:
     database = with_a_source(await fresh_install())
     for name, rule in alerts().items():
         wanted = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
@@ -216,7 +216,7 @@ def test_dashboards_show_chosen_namespaces_alone_and_by_default_all_and_what_has
                 )
 
 
-def test_panels_of_yes_and_no_say_so_in_words_and_colours() -> None:
+def test_yes_and_no_panels_have_words_and_colours() -> None:
     for dashboard in dashboards().values():
         for panel in dashboard["panels"]:
             if panel["type"] != "stat" or panel["title"] not in READY | FLAGS:
@@ -255,7 +255,7 @@ def test_streams_turn_red_where_delivery_takes_no_more() -> None:
     assert [step["value"] for step in steps] == [None, WATCHES_MAX * 8 // 10, WATCHES_MAX]
 
 
-def test_every_stopped_state_is_alerted_and_shown() -> None:
+def test_every_stopped_state_is_alerted_and_charted() -> None:
     for query in (
         alerts()["EddylineSourceStopped"]["expr"],
         *(query.text for query in panel_queries() if "Stopped" in query.where),
@@ -291,7 +291,7 @@ def test_every_runbook_is_named_by_an_alert_and_by_the_table() -> None:
 
 
 @pytest.mark.parametrize("book", sorted(path.name for path in (CHART / "runbooks").glob("*-*.md")))
-def test_runbook_says_what_users_see_and_what_to_do(book: str) -> None:
+def test_runbook_states_what_users_see_and_what_to_do(book: str) -> None:
     text = (CHART / "runbooks" / book).read_text(encoding="utf-8")
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
     every = ["What users see", "Look at", "Do", "When it is over"]

@@ -70,9 +70,7 @@ def commands(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_way_in_gives_every_name_that_clients_are_told_an_address_of_its_own(
-    shards: int, commands: Path, tmp_path: Path
-) -> None:
+def test_way_in_gives_every_name_for_clients_an_address_of_its_own(shards: int, commands: Path, tmp_path: Path) -> None:
     calls, hosts = tmp_path / "calls", tmp_path / "hosts"
     settings = f"NS={NAMESPACE} E={FULL} ZONE=cluster.local SHARDS={shards}"
     lines = block("README.md").splitlines()
@@ -131,7 +129,7 @@ OUTSIDE = {
 ADVERTISED = [f"{role}.advertised={{{','.join(addresses)}}}" for role, addresses in OUTSIDE.items()]
 
 
-def test_what_is_advertised_is_told_and_roles_keep_their_own_names() -> None:
+def test_advertised_names_are_used_and_roles_keep_their_own() -> None:
     assert told(ADVERTISED) == told()
     for role, pod in pods(rendered(sets=ADVERTISED)):
         variables = environ(pod)
@@ -157,7 +155,7 @@ def test_stores_are_advertised_one_each_or_one_for_all() -> None:
         rendered(sets=[*three, "store.advertised={a:1,b:1}"])
 
 
-def test_notes_say_the_names_that_clients_are_told() -> None:
+def test_notes_state_the_names_for_clients() -> None:
     said = notes()
     for addresses in told().values():
         assert all(address in said for address in addresses)

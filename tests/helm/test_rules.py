@@ -54,7 +54,7 @@ def test_rules_are_those_of_the_file_but_for_labels_and_links() -> None:
         assert rule == written[name]
 
 
-def test_every_selector_is_of_the_releases_namespace_or_as_it_is_told() -> None:
+def test_every_selector_is_of_the_releases_namespace_or_as_configured() -> None:
     for rule in chart_rules().values():
         found = list(selectors(rule["expr"]))
         assert found
@@ -66,7 +66,7 @@ def test_every_selector_is_of_the_releases_namespace_or_as_it_is_told() -> None:
             assert "namespace" not in dict(matchers)
 
 
-def test_release_that_is_gone_is_told_though_another_is_there() -> None:
+def test_release_that_is_gone_is_reported_though_another_is_there() -> None:
     for name in ("EddylineStoreAbsent", "EddylineIngestAbsent", "EddylineDeliveryAbsent"):
         rule = chart_rules()[name]
         assert fires(rule, scraped("other"))
@@ -74,7 +74,7 @@ def test_release_that_is_gone_is_told_though_another_is_there() -> None:
         assert not fires(file_rules()[name], scraped("other")), "by itself the file knows of one cluster"
 
 
-def test_store_below_its_disk_floor_is_told_once() -> None:
+def test_store_below_its_disk_floor_is_reported_once() -> None:
     expr = file_rules()["EddylineStoreReadOnly"]["expr"]
     assert expr == "eddyline_store_read_only == 1 and eddyline_store_disk_low == 0"
 

@@ -52,7 +52,7 @@ def heavy_modules(code: str, *words: str) -> tuple[object, list[str]]:
 
 
 @pytest.mark.parametrize("line", ["--version", "--help", "key new orders --scopes read"])
-def test_lines_that_call_nobody_load_nothing_heavy(line: str) -> None:
+def test_lines_that_call_no_role_load_nothing_heavy(line: str) -> None:
     assert heavy_modules(CODE, *line.split()) == (0, [])
 
 

@@ -203,7 +203,7 @@ def test_every_named_verb_and_flag_of_the_command_exists(document: str) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_shown_command_line_is_one(document: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_line_in_documents_parses(document: str, capsys: pytest.CaptureFixture[str]) -> None:
     for line in re.findall(r"^    (?:\.venv/bin/)?eddyline (.*)$", text_of(document), re.MULTILINE):
         try:
             parse(shlex.split(line, comments=True))
@@ -211,7 +211,7 @@ def test_every_shown_command_line_is_one(document: str, capsys: pytest.CaptureFi
             pytest.fail(f"{line}: {capsys.readouterr().err}")
 
 
-def test_every_verb_is_told() -> None:
+def test_every_verb_is_documented() -> None:
     told = {span for span in spans("libs/cli/README.md") if re.fullmatch(r"[a-z-]+", span)}
     assert set(subparsers(parser())) <= told
 
@@ -248,6 +248,6 @@ def test_every_listed_reason_is_in_the_table() -> None:
         assert set(re.findall(r"\b[A-Z][A-Z_]+\b", listed)) <= reasons(), name
 
 
-def test_delivery_says_how_long_a_watch_waits_for_the_store() -> None:
+def test_delivery_states_how_long_a_watch_waits_for_the_store() -> None:
     text = (ROOT / "services/delivery/README.md").read_text()
     assert re.findall(r"`STORE_UNREACHABLE` after ([0-9.]+) s", text) == [f"{START_WAIT_S:g}"]

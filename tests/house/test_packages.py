@@ -52,7 +52,7 @@ def test_bounds_of_the_contract_package_are_those_of_its_generated_code() -> Non
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_a_package_has_siblings_of_its_own_version_and_bounds_that_are_said_once(member: str) -> None:
+def test_a_package_has_siblings_of_its_own_version_and_bounds_that_are_stated_once(member: str) -> None:
     bounds = dependencies("libs/api")
     version = project("libs/api")["version"]
     assert project(member)["version"] == version

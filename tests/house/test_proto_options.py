@@ -54,7 +54,7 @@ def masked(image: descriptor_pb2.FileDescriptorSet) -> descriptor_pb2.FileDescri
     return copy
 
 
-def test_every_file_says_where_its_generated_code_goes(image: descriptor_pb2.FileDescriptorSet) -> None:
+def test_every_file_states_where_its_generated_code_goes(image: descriptor_pb2.FileDescriptorSet) -> None:
     files = [file for file in image.file if file.name.startswith("eddyline/")]
     assert len(files) == len(list(PROTO.rglob("*.proto")))
     for file in files:

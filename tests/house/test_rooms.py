@@ -27,7 +27,7 @@ def test_directory_has_at_most_15_files() -> None:
     assert not crowded, "give the files that belong together a room of their own"
 
 
-def test_every_room_of_a_package_says_what_it_is() -> None:
+def test_every_room_of_a_package_has_a_description() -> None:
     rooms = {path.parent for path in python_files() if path.relative_to(ROOT).parts[0] in ("libs", "services")}
     rooms = {room for room in rooms if room.name != "eddyline" and "clients" not in room.relative_to(ROOT).parts}
     without = [room for room in rooms if not (room / "__init__.py").is_file()]

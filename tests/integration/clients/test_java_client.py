@@ -29,7 +29,7 @@ async def test_java_watches_across_kills_of_delivery_and_store(tmp_path: Path) -
     await check_kills("java", tmp_path)
 
 
-async def test_java_follows_frames_that_no_cluster_of_today_says() -> None:
+async def test_java_follows_frames_of_later_versions() -> None:
     await check_script("java")
 
 
@@ -41,5 +41,5 @@ async def test_java_gives_up_where_only_heartbeats_come() -> None:
     await check_signs_of_life("java")
 
 
-async def test_java_says_where_an_append_ends() -> None:
+async def test_java_states_where_an_append_ends() -> None:
     await check_batch_end("java")

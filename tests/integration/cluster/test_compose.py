@@ -94,7 +94,7 @@ async def test_roles_become_healthy_by_their_images_own_checks(cluster: Composed
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_container_is_nobody_and_writes_nowhere(cluster: Composed, role: str) -> None:
+async def test_container_has_no_user_and_writes_nowhere(cluster: Composed, role: str) -> None:
     assert cluster.inside(role, "id", "-u") == (0, "10001\n")
     for path in ("/file", "/opt/eddyline/file", "/etc/file", "/keys/file", "/var/lib/file"):
         code, said = cluster.inside(role, "touch", path)
@@ -116,9 +116,7 @@ async def test_image_has_what_its_role_imports_and_nothing_else(cluster: Compose
     sys.stderr.write(f"compose test: eddyline-{role} is {image.attrs['Size'] / 1e6:.0f} MB\n")
 
 
-async def test_every_query_has_data_while_nobody_has_used_it_and_no_alert_fires(
-    cluster: Composed, built: Images
-) -> None:
+async def test_every_query_has_data_on_an_idle_cluster_and_no_alert_fires(cluster: Composed, built: Images) -> None:
     if "prometheus" in built.missing:
         pytest.skip(f"there is no Prometheus: {built.missing['prometheus']}")
     for role in ROLES:
@@ -229,7 +227,7 @@ async def test_acknowledged_records_are_there_after_the_store_was_killed(cluster
         assert entry.entry.data == b"paid"
 
 
-async def test_store_that_is_told_to_stop_ends_clean_within_its_grace(cluster: Composed) -> None:
+async def test_store_that_is_stopped_ends_clean_within_its_grace(cluster: Composed) -> None:
     cluster.compose("stop", "store")
     state = cluster.container("store").attrs["State"]
     assert state["ExitCode"] == 0

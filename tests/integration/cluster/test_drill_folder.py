@@ -44,9 +44,7 @@ async def begun(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--keep",)])
-async def test_stopped_drill_leaves_its_folder_only_where_that_is_asked_for(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+async def test_stopped_drill_leaves_its_folder_only_on_request(tmp_path: Path, words: tuple[str, ...]) -> None:
     async with drill(tmp_path, *words) as process:
         await begun(tmp_path)
         process.terminate()
@@ -56,7 +54,7 @@ async def test_stopped_drill_leaves_its_folder_only_where_that_is_asked_for(
     assert all(f"the folder is kept: {tmp_path / name}" in said.decode() for name in left)
 
 
-async def test_drill_that_cannot_go_on_leaves_its_folder_and_says_where(tmp_path: Path) -> None:
+async def test_drill_that_cannot_go_on_leaves_its_folder_and_states_where(tmp_path: Path) -> None:
     async with drill(tmp_path, EDDYLINE_STORE_WAL_SHARDS="none") as process:
         said, _ = await process.communicate()
     (left,) = os.listdir(tmp_path)

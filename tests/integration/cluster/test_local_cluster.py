@@ -213,7 +213,7 @@ async def test_append_of_standard_input_survives_a_kill_of_the_store(tmp_path: P
         await cluster.end(signal.SIGINT)
 
 
-async def test_append_that_is_interrupted_or_terminated_says_how_much_is_in(tmp_path: Path) -> None:
+async def test_append_that_is_interrupted_or_terminated_states_how_much_is_in(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     async with up(tmp_path / "data") as cluster:
         await cluster.until_up()
@@ -245,7 +245,7 @@ async def test_append_that_is_interrupted_or_terminated_says_how_much_is_in(tmp_
         await cluster.end(signal.SIGINT)
 
 
-async def test_source_that_is_there_is_said_to_be_unchanged(tmp_path: Path) -> None:
+async def test_source_that_is_there_is_reported_as_unchanged(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     async with up(tmp_path / "data") as cluster:
         await cluster.until_up()

@@ -82,7 +82,7 @@ async def has(client: Client, value: bytes) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_cluster_beside_ones_own_nats_with_credentials_and_tls(tmp_path: Path) -> None:
+async def test_a_cluster_next_to_ones_own_nats_with_credentials_and_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki")
     theirs, ca = authority.sign("server"), authority.own.certificate
     tls = f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}" }}\n'

@@ -128,7 +128,7 @@ async def settled(log: log_pb2_grpc.LogServiceStub) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_large_calls_of_nobody_are_refused_before_they_take_memory(tmp_path: Path) -> None:
+async def test_large_calls_of_strangers_are_refused_before_they_take_memory(tmp_path: Path) -> None:
     async with flooded(tmp_path) as store:
         records = types_pb2.RecordBatch(records=[types_pb2.Record(data=b"x" * (1 << 19))] * 4)
         append = log_pb2.AppendRecordsRequest(topic="log", rows=records)
@@ -149,7 +149,7 @@ async def refused(log: log_pb2_grpc.LogServiceStub, append: log_pb2.AppendRecord
     assert unwrap(caught.value).reason == "UNAUTHENTICATED"
 
 
-async def test_connections_that_send_slowly_or_rubbish_hold_nobody_up(tmp_path: Path) -> None:
+async def test_connections_that_send_slowly_or_rubbish_hold_no_one_up(tmp_path: Path) -> None:
     rng = random.Random(11)
     async with flooded(tmp_path) as store:
         host, _, port = store.address.rpartition(":")

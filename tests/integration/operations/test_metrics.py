@@ -157,7 +157,7 @@ async def test_each_role_pushes_what_it_is_scraped_for(tmp_path: Path, monkeypat
             assert set(pushed[role]) == (await scrape(address)).names
 
 
-async def test_store_that_was_killed_is_told_leg_by_leg(tmp_path: Path) -> None:
+async def test_store_that_was_killed_is_reported_leg_by_leg(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         cluster = await cluster_of(tmp_path, stack)
         ingest = cluster.addresses["ingest"]

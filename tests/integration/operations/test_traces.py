@@ -233,7 +233,7 @@ async def test_write_into_a_bucket_is_followed_from_its_caller(tmp_path: Path) -
     assert {span.trace_id for span in spans} == set(ids)
 
 
-async def test_python_client_says_which_trace_its_appends_are_part_of(tmp_path: Path) -> None:
+async def test_python_client_states_which_trace_its_appends_are_part_of(tmp_path: Path) -> None:
     said = [f"00-{number:032x}-{SPAN_ID}-01" for number in range(1, 4)]
     record = Record(op=Op.APPEND, data=b"x")
     async with (

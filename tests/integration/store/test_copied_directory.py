@@ -118,7 +118,7 @@ def copy(source: Path, target: Path, order: Sequence[str]) -> None:
                     shutil.copyfile(path, to)
 
 
-async def test_copy_made_under_writes_opens_right_or_is_refused_and_the_check_says_which(tmp_path: Path) -> None:
+async def test_copy_made_under_writes_opens_right_or_is_refused_and_the_check_states_which(tmp_path: Path) -> None:
     copies = list[tuple[Path, Written]]()
     address = free_address()
     async with (

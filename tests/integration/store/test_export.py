@@ -125,7 +125,7 @@ async def test_folder_that_holds_something_else_is_refused_and_left_as_it_is(tmp
     assert not (tmp_path / "new").exists()
 
 
-async def test_folder_that_cannot_be_one_is_said_in_plain_words(
+async def test_folder_that_cannot_be_one_is_reported_plainly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "notes.txt").write_text("mine")
@@ -148,7 +148,7 @@ async def test_folder_that_cannot_be_one_is_said_in_plain_words(
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-async def test_topic_that_is_made_again_begins_anew_and_says_so(tmp_path: Path) -> None:
+async def test_topic_that_is_made_again_begins_again_and_reports_it(tmp_path: Path) -> None:
     out = tmp_path / "lake"
     async with store_and_client(tmp_path / "store") as (address, client):
         await client.create_topic("orders", Kind.LOG)

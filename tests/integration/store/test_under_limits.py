@@ -152,7 +152,7 @@ async def test_store_terminated_under_fifty_open_scans_exits_with_zero_and_leave
         assert len(await whole(store.address)) == ENTRIES // 5
 
 
-async def test_hundred_scans_of_more_than_memory_beside_overwrites_stay_within_it(tmp_path: Path) -> None:
+async def test_hundred_scans_of_more_than_memory_next_to_overwrites_stay_within_it(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as store:
         await fill(store, ENTRIES)
         of_role = [number >= CLIENT_SCANS for number in range(CLIENT_SCANS + ROLE_SCANS)]

@@ -40,7 +40,7 @@ async def run_audit(spark: SparkSession, address: str, *options: str, topic: str
     return await asyncio.to_thread(job.run, spark, arguments)
 
 
-async def test_right_topics_pass_with_their_losses_told(spark: SparkSession, tmp_path: Path) -> None:
+async def test_right_topics_pass_with_their_losses_reported(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path / "store") as (address, client):
         await client.create_topic("routes", Kind.KV)
         await append_all(client, "routes", history(2_000, seed=1), batch=500)
@@ -64,7 +64,7 @@ async def test_right_topics_pass_with_their_losses_told(spark: SparkSession, tmp
         assert found.value.usage
 
 
-async def test_entries_that_were_changed_behind_the_log_are_found(spark: SparkSession, tmp_path: Path) -> None:
+async def test_entries_that_were_changed_behind_the_log_are_detected(spark: SparkSession, tmp_path: Path) -> None:
     data_dir = tmp_path / "store"
     async with store_and_client(data_dir) as (address, client):
         topic = await client.create_topic("routes", Kind.KV)
@@ -95,7 +95,7 @@ async def test_entries_that_were_changed_behind_the_log_are_found(spark: SparkSe
         ]
 
 
-async def test_a_log_that_is_damaged_is_found_and_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_log_that_is_damaged_is_detected_and_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
     data_dir = tmp_path / "store"
     async with store_and_client(data_dir) as (address, client):
         await client.create_topic("lines", Kind.LOG)
@@ -111,7 +111,7 @@ async def test_a_log_that_is_damaged_is_found_and_is_no_pass(spark: SparkSession
         assert found.value.result["verdict"] != "pass"
 
 
-async def test_a_version_that_came_twice_is_found(spark: SparkSession) -> None:
+async def test_a_version_that_came_twice_is_detected(spark: SparkSession) -> None:
     rows = [
         (1, b"a", b"\x01", 5),
         (2, b"a", b"\x02", 5),

@@ -166,7 +166,7 @@ async def test_two_runs_at_a_time_leave_what_one_would(spark: SparkSession, tmp_
         assert [row[0] for row in rows_in(out, "seq")] == list(range(1, 4_001))
 
 
-async def test_gaps_are_refused_told_or_rows_as_asked(spark: SparkSession, tmp_path: Path) -> None:
+async def test_gaps_are_refused_reported_or_rows_as_requested(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path / "store") as (address, client):
         out = tmp_path / "out"
         await client.create_topic("routes", Kind.LOG, TopicConfig(cap_records=100))
@@ -200,7 +200,7 @@ async def test_what_was_deleted_is_counted(spark: SparkSession, tmp_path: Path) 
         assert rows_in(out, "count(*)", "1") == [(done.rows,)]
 
 
-async def test_a_topic_that_was_made_again_begins_anew_and_is_told(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_topic_that_was_made_again_begins_again_and_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path / "store") as (address, client):
         out = tmp_path / "out"
         await client.create_topic("routes", Kind.LOG)
@@ -238,7 +238,7 @@ async def test_a_store_that_went_back_is_refused(spark: SparkSession, tmp_path: 
         assert "exported up to 30, and its head is 20" in refused.message
 
 
-async def test_a_directory_that_cannot_be_written_to_is_told(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_written_to_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path / "store") as (address, client):
         await client.create_topic("routes", Kind.LOG)
         await append_all(client, "routes", plain_records(20))
@@ -247,7 +247,7 @@ async def test_a_directory_that_cannot_be_written_to_is_told(spark: SparkSession
         assert (refused.rows, refused.error) == (0, "NotADirectoryError")
 
 
-async def test_exports_of_another_store_are_told(spark: SparkSession, tmp_path: Path) -> None:
+async def test_exports_of_another_store_are_reported(spark: SparkSession, tmp_path: Path) -> None:
     for name, error in (("one", ""), ("two", "OTHER_TOPIC")):
         async with store_and_client(tmp_path / name) as (address, client):
             await client.create_topic("routes", Kind.LOG)
@@ -256,7 +256,7 @@ async def test_exports_of_another_store_are_told(spark: SparkSession, tmp_path: 
             assert done.error == error
 
 
-async def test_a_file_that_changed_before_its_manifest_is_told(
+async def test_a_file_that_changed_before_its_manifest_is_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with store_and_client(tmp_path / "store") as (address, client):

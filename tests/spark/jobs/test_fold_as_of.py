@@ -80,7 +80,7 @@ async def test_two_runs_at_a_time_leave_one_point(spark: SparkSession, tmp_path:
         ]
 
 
-async def test_a_topic_that_was_made_again_is_told_by_its_epoch(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_topic_that_was_made_again_is_reported_with_its_epoch(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path / "store") as (address, client):
         out = tmp_path / "out"
         for _ in range(2):

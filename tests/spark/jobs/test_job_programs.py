@@ -37,7 +37,7 @@ STORE = ["--store", "127.0.0.1:1", "--topic", "routes"]
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_help_tells_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     about, job, options = JOBS[name]
     assert main(name, about, job, ["--help"]) == EXIT_OK
     said = capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_help_tells_every_option(name: str, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_command_line_that_is_wrong_is_told_before_anything_starts(
+def test_a_command_line_that_is_wrong_is_reported_before_anything_starts(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     about, job, options = JOBS[name]
@@ -67,7 +67,7 @@ def test_jobs_of_the_chart_are_command_lines_that_they_take() -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_environment_says_which_cluster_where_the_command_line_does_not(
+def test_the_environment_states_which_cluster_where_the_command_line_does_not(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     about, job, options = JOBS[name]
@@ -86,7 +86,7 @@ def test_the_environment_says_which_cluster_where_the_command_line_does_not(
         *((name, "--partitions", value) for name in ("audit", "fold_as_of") for value in ("0", "-1", "4097")),
     ],
 )
-def test_a_number_out_of_its_bounds_is_told_by_its_flag(
+def test_a_number_out_of_its_bounds_is_reported_with_its_flag(
     name: str, flag: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     about, job, options = JOBS[name]
@@ -112,7 +112,7 @@ def test_a_number_out_of_its_bounds_is_told_by_its_flag(
         *((name, ["--key-file", "/nowhere/key"], "--key-file: ") for name in JOBS),
     ],
 )
-def test_a_value_that_the_data_source_refuses_is_told_by_its_flag(
+def test_a_value_that_the_data_source_refuses_is_reported_with_its_flag(
     spark: SparkSession, name: str, wrong: list[str], said: str
 ) -> None:
     _, job, options = JOBS[name]

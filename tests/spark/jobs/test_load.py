@@ -130,7 +130,7 @@ def test_lines_are_the_form_that_the_command_prints(tmp_path: Path) -> None:
     ]
 
 
-def test_bad_lines_are_told_by_their_byte_and_passed_over(tmp_path: Path) -> None:
+def test_bad_lines_are_reported_with_their_byte_and_passed_over(tmp_path: Path) -> None:
     wrong: list[object] = [
         "{",
         "[]",
@@ -194,7 +194,7 @@ def test_blank_lines_at_the_end_belong_to_the_last_piece(tmp_path: Path, count: 
     assert again.was_done
 
 
-def test_bad_rows_of_parquet_are_told_by_their_number_and_passed_over(tmp_path: Path) -> None:
+def test_bad_rows_of_parquet_are_reported_with_their_number_and_passed_over(tmp_path: Path) -> None:
     records = [
         record._replace(op=Op.PUT, key=b"" if index in {3, 2_500} else b"k")
         for index, record in enumerate(records_of(3_000))
@@ -285,7 +285,7 @@ def test_files_of_a_uri_have_any_name(tmp_path: Path) -> None:
             assert joined(pieces_of(rows)) == [Record(data=file.name.encode())]
 
 
-async def test_folders_are_loaded_once_and_the_last_line_says_what_was_done(
+async def test_folders_are_loaded_once_and_the_last_line_states_what_was_done(
     spark: SparkSession, topic: TopicAt, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     inputs = tmp_path / "in"
@@ -347,7 +347,7 @@ def test_the_command_runs_by_itself(topic: TopicAt, tmp_path: Path) -> None:
         (["--store", "a:1", "--topic", "t", "--on-bad", "ask", "x"], EXIT_USAGE),
     ],
 )
-def test_the_exit_code_says_how_it_ended(arguments: list[str], code: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_states_how_it_ended(arguments: list[str], code: int, capfd: pytest.CaptureFixture[str]) -> None:
     assert main("load", ABOUT, Load(), arguments) == code
     said = capfd.readouterr()
     assert (said.out if code == EXIT_OK else said.err).strip()

@@ -73,7 +73,7 @@ def test_ctrl_c_ends_stats_without_a_traceback_of_any_process(killable_store: Ki
     assert told.splitlines().count("stats: stopped; a second run goes on with what is left") == 1
 
 
-def test_a_job_that_fails_says_why_in_its_last_line(killable_store: KillableStore, tmp_path: Path) -> None:
+def test_a_job_that_fails_gives_the_reason_in_its_last_line(killable_store: KillableStore, tmp_path: Path) -> None:
     killable_store.start()
     arguments = ("--store", killable_store.address, "--topic", "nope", "--out", str(tmp_path / "out"))
     with started("export", *arguments, errors=tmp_path / "errors") as running:

@@ -71,13 +71,13 @@ def test_each_partition_is_answered_once_over_waves_and_attempts(
     assert [(line["number"], line["first"]) for wave in waves for line in wave] == [(n // 2, n) for n in range(14)]
 
 
-def test_what_another_try_meets_again_is_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_lasting_error_is_reported_at_once(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(WorkRefused, match="another one") as refused:
         list(run_waves(spark, partitions(2), Numbering(str(tmp_path), refused=1)))
     assert refused.value.reason == "EPOCH_MISMATCH"
 
 
-def test_progress_is_told_while_tasks_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_progress_is_reported_while_tasks_run(spark: SparkSession, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
 
     def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

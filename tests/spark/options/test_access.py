@@ -116,9 +116,7 @@ async def test_jobs_get_in_by_their_flags(spark: SparkSession, tmp_path: Path) -
         assert counted["topics"][0]["records"] == ROWS
 
 
-async def test_who_has_no_right_key_is_told_on_the_driver_which_option_gives_one(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+async def test_wrong_key_fails_on_the_driver_and_names_the_option(spark: SparkSession, tmp_path: Path) -> None:
     async with secured_store(tmp_path) as store:
         files = store.files()
         secured = AccessOptions(tls_ca=files["tlsCa"], tls_cert=files["tlsCert"], tls_key=files["tlsKey"])
@@ -137,7 +135,7 @@ async def test_who_has_no_right_key_is_told_on_the_driver_which_option_gives_one
             load(spark, {"store": store.address, "key": secret_of(HOLDER), "patienceSeconds": "1"})
 
 
-async def test_no_plan_and_no_progress_tells_a_secret(spark: SparkSession, topic: TopicAt, tmp_path: Path) -> None:
+async def test_no_plan_and_no_progress_prints_a_secret(spark: SparkSession, topic: TopicAt, tmp_path: Path) -> None:
     options = {"store": topic.address, "topic": topic.topic, "key": "opaque-4711"}
     rows(spark).write.format("eddyline").mode("append").options(**options).save()
     frame = spark.read.format("eddyline").options(**options).load()
@@ -158,7 +156,7 @@ async def test_no_plan_and_no_progress_tells_a_secret(spark: SparkSession, topic
     assert not [text for text in told if options["key"] in text]
 
 
-async def test_the_pattern_that_is_documented_hides_a_secret_where_spark_tells_options(
+async def test_the_pattern_that_is_documented_hides_a_secret_where_spark_prints_options(
     spark: SparkSession, topic: TopicAt
 ) -> None:
     options = {"store": topic.address, "topic": topic.topic, "key": "opaque-4711"}

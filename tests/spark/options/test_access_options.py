@@ -54,7 +54,7 @@ def test_options_go_before_the_environment_and_a_secret_before_a_file(key_file: 
     assert shown_by(read_access(AccessOptions(), {"EDDYLINE_KEY_FILE": key_file})) == "of-a-file"
 
 
-def test_tls_is_used_where_any_of_its_options_says_so(tmp_path: Path) -> None:
+def test_tls_is_used_where_any_of_its_options_sets_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
     own, ca = authority.sign("spark"), str(authority.own.certificate)
     pair = {"tls_cert": str(own.certificate), "tls_key": str(own.key)}
@@ -88,14 +88,14 @@ def test_tls_is_used_where_any_of_its_options_says_so(tmp_path: Path) -> None:
         ({"keyfiles": "a.key"}, "option keyfiles: it is not known"),
     ],
 )
-def test_what_is_wrong_is_named_and_no_secret_told(given: dict[str, str], named: str) -> None:
+def test_faults_are_named_and_no_secret_is_printed(given: dict[str, str], named: str) -> None:
     with pytest.raises(EddylineError) as raised:
         with_access(parse_options(PLACE | given), {})
     assert named in raised.value.message
     assert SECRET not in raised.value.message
 
 
-def test_a_wrong_file_of_the_environment_is_told_by_its_variable() -> None:
+def test_a_wrong_file_of_the_environment_is_reported_with_its_variable() -> None:
     with pytest.raises(EddylineError, match="EDDYLINE_KEY_FILE of the driver's environment: /nowhere cannot be read"):
         read_access(AccessOptions(), {"EDDYLINE_KEY_FILE": "/nowhere"})
 
@@ -114,7 +114,7 @@ def test_options_travel_with_what_their_files_held_and_show_no_secret(tmp_path: 
         assert key.splitlines()[1] not in text
 
 
-def test_who_does_not_answer_is_told_with_how_it_was_dialled(tmp_path: Path) -> None:
+def test_unreachable_role_is_reported_with_its_dial_options(tmp_path: Path) -> None:
     ca = str(Authority(tmp_path / "certificates").own.certificate)
     for access, how in (
         (NO_ACCESS, "without TLS, for which there are the options tls and tlsCa"),

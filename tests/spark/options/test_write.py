@@ -19,13 +19,13 @@ def test_what_is_left_out_has_its_default() -> None:
     assert (options.batch_records, options.on_different_rows) == (BATCH_RECORDS, "append")
 
 
-def test_names_are_taken_in_any_case_beside_those_of_spark() -> None:
+def test_names_are_taken_in_any_case_next_to_those_of_spark() -> None:
     given = {**NEEDED, "createtopic": "kv", "WRITEID": "w", "checkpointlocation": "/c", "path": "/p"}
     options = parse_write_options(given)
     assert (options.create, options.write_id) == (Kind.KV, "w")
 
 
-def test_a_named_write_refuses_other_rows_unless_it_is_told_not_to() -> None:
+def test_a_named_write_refuses_other_rows_unless_it_has_the_option() -> None:
     assert parse_write_options({**NEEDED, "writeId": "w"}).on_different_rows == "fail"
     told = {**NEEDED, "writeId": "w", "onDifferentRows": "append"}
     assert parse_write_options(told).on_different_rows == "append"

@@ -49,7 +49,7 @@ def certificate(expires: datetime.datetime) -> bytes:
     return made.public_bytes(serialization.Encoding.PEM)
 
 
-def test_a_value_is_a_certificate_or_says_why_not() -> None:
+def test_a_value_is_a_certificate_or_gives_the_reason() -> None:
     assert parse(b"k", certificate(NOON)) == {"key": "k", "subject": "CN=a test's", "expires": NOON, "month": "2026-03"}
     for data in (None, b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
         assert parse(b"\xff", data)["error"]

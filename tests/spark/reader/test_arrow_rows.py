@@ -60,7 +60,7 @@ def test_a_key_that_is_no_text_is_null_as_text_and_its_neighbours_are_not() -> N
     assert made.column("key").to_pylist() == [b"a", b"\xff", None, b""]
 
 
-def test_ops_of_a_later_version_are_shown_by_their_number() -> None:
+def test_ops_of_a_later_version_are_printed_by_their_number() -> None:
     batch = to_arrow(Batch.from_rows([Record(seq=1), Record(seq=2)]))
     later = batch.set_column(3, batch.schema.field("op"), pa.array([1, 9], pa.uint8()))
     assert RowMaker("routes", arrow_schema_of(schema_of(["op"]))).rows(later).to_pylist() == [
@@ -76,7 +76,7 @@ def test_meta_that_breaks_its_grammar_is_refused() -> None:
         RowMaker("routes").rows(torn)
 
 
-def test_a_gap_as_a_row_tells_its_range_and_reason() -> None:
+def test_a_gap_as_a_row_reports_its_range_and_reason() -> None:
     made = RowMaker("routes").gap_rows([Gap(3, 9, GapReason.TTL)])
     row = made.to_pylist()[0]
     assert (row["topic"], row["seq"], row["op"]) == ("routes", 9, "GAP")
@@ -90,7 +90,7 @@ def test_a_gap_as_a_row_tells_its_range_and_reason() -> None:
     ] * 7
 
 
-def test_a_gap_of_a_source_has_the_seq_of_its_record_and_tells_the_sources_range() -> None:
+def test_a_gap_of_a_source_has_the_seq_of_its_record_and_reports_the_sources_range() -> None:
     gap = Gap(7, 7, GapReason.SOURCE_GAP, 7, source_identity=b"\x01", source_first=100, source_last=0)
     row = RowMaker("routes", arrow_schema_of(schema_of(["seq", "meta"]))).gap_rows([gap]).to_pylist()[0]
     told = {entry["name"]: entry["value"] for entry in row["meta"]}

@@ -52,7 +52,9 @@ def by_seq(row: Row) -> int:
     return int(row["seq"])
 
 
-async def test_a_fold_is_what_the_store_says_at_the_head_and_at_any_point(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_fold_is_what_the_store_states_at_the_head_and_at_any_point(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     async with store_and_client(tmp_path) as (address, client):
         await client.create_topic("routes", Kind.KV)
         await append_all(client, "routes", history(3_000, seed=1), batch=500)

@@ -65,7 +65,7 @@ async def test_f04_deleted_records_are_no_error_and_a_loss_is_one_row(spark: Spa
         assert accounts(address, startingSeq="1") == (20, Account(rows=10, gaps=10))
 
 
-async def test_a_loss_fails_unless_it_was_said_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_loss_fails_unless_a_policy_is_set(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         await client.create_topic("routes", Kind.LOG, TopicConfig(cap_records=10))
         await append_all(client, "routes", plain_records(30), batch=5)
@@ -82,7 +82,7 @@ async def test_a_loss_fails_unless_it_was_said_what_to_do(spark: SparkSession, t
         assert await count_of(whole) == 10
 
 
-async def test_a_loss_after_the_load_is_told_too(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_loss_after_the_load_is_reported_too(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         await client.create_topic("routes", Kind.LOG)
         await append_all(client, "routes", plain_records(20), batch=5)

@@ -126,7 +126,7 @@ async def test_a_range_of_seqs_is_half_open(spark: SparkSession, tmp_path: Path)
         assert await rows_of(empty) == []
 
 
-async def test_columns_are_those_asked_for_by_option_or_schema(spark: SparkSession, tmp_path: Path) -> None:
+async def test_columns_are_those_requested_by_option_or_schema(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         await client.create_topic("routes", Kind.LOG)
         await append_all(client, "routes", odd_records())
@@ -193,9 +193,7 @@ async def test_time_ranges_go_by_source_time_where_there_is_one(spark: SparkSess
         assert [row["source_ts_ns"] for row in await rows_of(frame)] == [number * 10**9 for number in (12, 11, 10)]
 
 
-async def test_time_ranges_go_by_commit_time_where_it_is_asked_for_or_the_only_one(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+async def test_time_ranges_go_by_commit_time_on_request_or_as_the_only_one(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         for name in ("routes", "bare"):
             await client.create_topic(name, Kind.LOG)
@@ -222,7 +220,7 @@ async def test_a_bound_above_the_head_is_refused_by_its_option(spark: SparkSessi
                 await asyncio.to_thread(loader.load)
 
 
-def test_a_store_that_is_not_there_is_told_by_its_address(spark: SparkSession) -> None:
+def test_a_store_that_is_not_there_is_reported_with_its_address(spark: SparkSession) -> None:
     from eddyline.spark.source import register
 
     register(spark)

@@ -34,7 +34,7 @@ def test_every_piece_is_in_one_task_and_tasks_of_several_stay_small(sizes: list[
         assert len(task.pieces) == 1 or sum(held.record_count for held in task.pieces) <= min(most, JOIN_RECORDS)
 
 
-def test_a_hundred_small_topics_beside_a_large_one_take_few_tasks() -> None:
+def test_a_hundred_small_topics_next_to_a_large_one_take_few_tasks() -> None:
     pieces = [piece("large", 1_000_000)] * 3 + [piece(f"small-{number}", 50) for number in range(100)]
     options = parse_options({"store": STORES[0], "topic": "a"})
     tasks = partitions_of(pieces, Cluster(STORES, patience_s=1, stores=STORES), options)

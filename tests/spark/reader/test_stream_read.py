@@ -75,7 +75,7 @@ async def test_f02_the_checkpoint_wins_over_options_and_f06_a_missing_offsets_fi
         assert seqs_in(tmp_path / "anew") == list(range(21, 32))
 
 
-async def test_a_loss_ends_a_stream_until_it_is_said_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+async def test_a_loss_ends_a_stream_until_a_policy_is_set(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path / "data") as (address, client):
         await client.create_topic("routes", Kind.LOG)
         await append_all(client, "routes", plain_records(10), batch=5)

@@ -43,7 +43,7 @@ def test_a_limit_is_used_up_and_never_passed(backlogs: dict[str, int], most: int
     assert sum(taken.values()) == min(most, sum(backlogs.values()))
 
 
-async def test_it_begins_where_options_say_and_ends_a_batch_at_its_limit(tmp_path: Path) -> None:
+async def test_it_begins_where_options_state_and_ends_a_batch_at_its_limit(tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         for name, count in (("a", 100), ("b", 7)):
             await client.create_topic(name, Kind.LOG)
@@ -105,7 +105,7 @@ async def test_a_topic_that_a_prefix_finds_later_is_read_from_its_beginning(tmp_
         reader.stop()
 
 
-async def test_a_topic_made_again_or_set_back_ends_it_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_topic_made_again_or_set_back_ends_it_and_gives_advice(tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         for name in ("a", "b"):
             await client.create_topic(name, Kind.LOG)

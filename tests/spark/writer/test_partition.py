@@ -90,7 +90,7 @@ async def test_an_attempt_that_failed_is_gone_on_with(topic: TopicAt) -> None:
     assert await topic.data() == data_of(3000)
 
 
-async def test_other_rows_are_all_written_beside_those_of_the_attempt_before(topic: TopicAt) -> None:
+async def test_other_rows_are_all_written_next_to_those_of_the_attempt_before(topic: TopicAt) -> None:
     with pytest.raises(BrokenError):
         await asyncio.to_thread(write, topic, breaking(batches_of(data_of(3000)), after=2 * IN_FLIGHT_MAX))
     landed = await topic.data()
@@ -102,7 +102,7 @@ async def test_other_rows_are_all_written_beside_those_of_the_attempt_before(top
     assert everything[-2000:] == data_of(2000, other=5)
 
 
-async def test_other_rows_are_refused_where_that_is_asked_for(topic: TopicAt) -> None:
+async def test_other_rows_are_refused_on_request(topic: TopicAt) -> None:
     await asyncio.to_thread(write, topic, batches_of(data_of(500)))
     with pytest.raises(InvalidArgument, match="writer w: its rows, or their order, differ"):
         await asyncio.to_thread(write, topic, batches_of(data_of(500, other=3)), on_different="fail")
@@ -171,13 +171,13 @@ async def test_writers_of_one_topic_do_not_disturb_each_other(topic: TopicAt) ->
         ]
 
 
-async def test_a_topic_made_anew_is_not_written_to(topic: TopicAt) -> None:
+async def test_a_topic_made_again_is_not_written_to(topic: TopicAt) -> None:
     with pytest.raises(EpochMismatch):
         await asyncio.to_thread(write, topic, batches_of(data_of(5)), epoch=topic.info().epoch + 1)
     assert await topic.data() == []
 
 
-async def test_a_row_that_the_store_refuses_is_told_by_its_ordinal(topic: TopicAt) -> None:
+async def test_a_row_that_the_store_refuses_is_reported_with_its_ordinal(topic: TopicAt) -> None:
     data = [*data_of(250), bytes((1 << 20) + 1)]
     with pytest.raises(RecordTooLarge, match="writer w: row 250: data and meta have 1048577 bytes"):
         await asyncio.to_thread(write, topic, batches_of(data, step=250))

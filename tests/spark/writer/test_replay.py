@@ -105,7 +105,7 @@ def test_rows_go_on_behind_any_place_and_take_back_what_was_under_way(data: st.D
 
 
 @pytest.mark.parametrize("stored", [2, 9, 15, 20])
-def test_rows_that_are_others_are_told_and_begin_anew(stored: int) -> None:
+def test_changed_rows_are_reported_and_start_again(stored: int) -> None:
     with rows_of(records_of(20, other=1)) as rows:
         assert not rows.resume(position_at(records_of(20), stored), ())
         assert rows.rewind()

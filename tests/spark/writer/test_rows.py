@@ -128,7 +128,9 @@ def invalid_text() -> pa.Array:
         ),
     ],
 )
-def test_a_wrong_row_is_told_by_its_ordinal(columns: dict[str, pa.Array], kind: Kind, reason: str, named: str) -> None:
+def test_a_wrong_row_is_reported_with_its_ordinal(
+    columns: dict[str, pa.Array], kind: Kind, reason: str, named: str
+) -> None:
     with pytest.raises(EddylineError) as raised:
         batch_of(pa.record_batch(columns), kind, 70)
     assert (raised.value.reason, raised.value.metadata["index"]) == (reason, "71")
@@ -160,7 +162,7 @@ def test_columns_that_are_not_written_are_refused_by_name(schema: pa.Schema, kin
     assert named in raised.value.message
 
 
-def test_every_column_that_is_written_is_told() -> None:
+def test_every_written_column_is_documented() -> None:
     assert set(ROW_SCHEMA.names) | {"source_ts"} == set(WRITTEN)
 
 

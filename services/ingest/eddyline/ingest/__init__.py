@@ -1,1 +1,1 @@
-"""Ingest: NATS KV buckets and streams, copied to topics of the store."""
+"""Ingest: copies NATS JetStream into topics, each change once and in order."""

@@ -1,1 +1,1 @@
-"""Consumer, batches, positions, gaps, dead letters."""
+"""Consumers, batches, positions, gaps and dead letters."""

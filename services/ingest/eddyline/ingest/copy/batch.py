@@ -1,8 +1,8 @@
-"""Gathering messages into batches: what came while one batch was on its way is the next one.
+"""Batches of messages: those that arrive while one batch is in flight form the next one.
 
-A chunk is a batch being made: column by column, nothing but appends to lists for a message. It ends at 4 096 records
-or 1 MiB, never below one record. No timer: an idle source's message goes at once, a busy one's batches fill by
-themselves. How much may be gathered is bounded by what the consumer asks the server for.
+A chunk is a batch under construction: column by column, a message costs appends to lists and nothing else. It ends at 4
+096 records or 1 MiB, and has at least one record. No timer: an idle source's message goes at once, a busy source's
+batches fill up. The consumer's requests to the server bound how much is gathered.
 Threading: event loop.
 """
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 CHUNK_RECORDS_MAX: Final = 4_096
 CHUNK_BYTES_MAX: Final = 1 << 20
-"""A frame's own bounds; above them a call to the store costs by the byte and no longer by the call. With a quarter of the
+"""Bounds of a WAL frame; above them a call to the store costs by the byte and no longer by the call. With a quarter of the
 records P5 had 80 in place of 104 k records/s (`tests/bench/README.md`)."""
 CHANGES_RECORDS_MAX: Final = 1_000
-"""A batch of changes that no message brought: of deletes, mostly."""
+"""Bound of a batch of synthetic changes, mostly deletes."""
 RECORD_OVERHEAD_BYTES: Final = 32
-"""What a record costs beside key, data and meta: offsets, version, time, op."""
+"""Bytes of a record in addition to key, data and meta: offsets, version, time, op."""
 VERSION_BYTES: Final = 8
 
 
@@ -59,7 +59,7 @@ class PlacedGap(NamedTuple):
 
 
 class UnfitMessage(NamedTuple):
-    """A message that no record holds, before record `row` of a chunk: all of it, and which bound it breaks."""
+    """A whole message that no record can hold, before record `row` of a chunk; `reason` names the bound that it exceeds."""
 
     row: int
     subject: bytes
@@ -71,8 +71,8 @@ class UnfitMessage(NamedTuple):
 
 
 class Chunk:
-    """A batch being made, of at least one message once it is handed over. Not every message is a row: those that the
-    source does not copy, and misfits, only move the position."""
+    """A batch under construction, of at least one message once it is handed over. Messages that the source does not copy,
+    and unfit ones, are no rows: they only move the position."""
 
     __slots__ = (
         "data",
@@ -103,37 +103,37 @@ class Chunk:
         self.unfit: list[UnfitMessage] = []
         self.messages = 0
         self.last_revision = 0
-        """Of the last message, and its subject and data."""
+        """Revision of the last message; the next two are its subject and data."""
         self.last_subject = self.last_data = b""
         self.time_ns = 0
-        """None of its messages is younger."""
+        """Time of the youngest message."""
         self.nbytes = 0
         self.trace: OpenSpan | None = None
-        """Of the first message in it that is sampled."""
+        """Span of the first sampled message in it."""
 
     @property
     def count(self) -> int:
-        """Rows in it."""
+        """Number of rows."""
         return len(self.revisions)
 
     def add_unfit(self, message: UnfitMessage) -> None:
-        """The last message is no row, and what becomes of it is its source's."""
+        """Set the last message aside: it is no row."""
         self.unfit.append(message)
         self.nbytes += len(message.subject) + len(message.data) + len(message.headers)
 
     def truncate(self, jump: Jump) -> None:
-        """Leave only what came before a jump of this chunk."""
+        """Drop everything from a jump of this chunk on."""
         del self.keys[jump.row :], self.data[jump.row :], self.metas[jump.row :], self.ops[jump.row :]
         del self.revisions[jump.row :], self.times_ns[jump.row :]
         self.jumps = [other for other in self.jumps if other.after_revision < jump.after_revision]
         self.unfit = [message for message in self.unfit if message.revision <= jump.after_revision]
         self.last_revision = jump.after_revision
         self.time_ns = max([jump.after_ns, *self.times_ns])
-        self.last_subject = self.last_data = b""  # not kept: the position has no sample
+        self.last_subject = self.last_data = b""  # no longer known: the position has no sample
 
     def keep_rows(self, rows: Sequence[int], through: int) -> None:
-        """Drop the rows up to revision `through` that are not among `rows` (ascending). What is placed before a row stays
-        before what follows it."""
+        """Drop the rows up to revision `through` that are not among `rows` (ascending). Entries placed before a row stay
+        before its successor."""
         kept_indices = set(rows)
         kept_rows = [row for row, revision in enumerate(self.revisions) if revision > through or row in kept_indices]
         new_row = [bisect_left(kept_rows, row) for row in range(self.count + 1)]
@@ -147,7 +147,7 @@ class Chunk:
         self.times_ns = [self.times_ns[row] for row in kept_rows]
 
     def position(self, created_ns: int, resync_serial: int = 0, time_ns: int = 0) -> Position:
-        """The position once it is applied, that before having `time_ns`."""
+        """The position once the chunk is applied; `time_ns` = that of the position before."""
         time_ns = max(time_ns, self.time_ns)
         sample = sample_of(self.last_subject, self.last_data) if self.last_subject else bytes(16)
         return Position(created_ns, self.last_revision, sample, resync_serial, time_ns)
@@ -158,7 +158,7 @@ class Chunk:
             return Batch.from_rows([gap_record(gap) for _, gap in gaps]) if gaps else None
         versions = np.array(self.revisions, dtype=">u8").tobytes()
         offsets = sizes_to_offsets(np.full(self.count, VERSION_BYTES, dtype=np.uint32))
-        # A deletion says no more than its key: data is absent, where a value of zero bytes is not.
+        # A deletion has a key alone: its data is absent, while a value of zero bytes is present.
         are_events = self.ops.count(Op.APPEND) == self.count
         data = (
             self.data
@@ -178,7 +178,7 @@ class Chunk:
 
 
 class Gatherer:
-    """Chunks in order: the newest is still taking messages."""
+    """Chunks in order; messages go into the newest."""
 
     def __init__(self, *, records_max: int = CHUNK_RECORDS_MAX, bytes_max: int = CHUNK_BYTES_MAX) -> None:
         assert records_max > 0
@@ -187,10 +187,11 @@ class Gatherer:
         self._bytes_max = bytes_max
         self._chunks: deque[Chunk] = deque()
         self.count = 0
-        """Messages in all of them."""
+        """Messages in all chunks."""
 
     def skip(self, subject: bytes, data: bytes, delivery: Delivery, *, size: int = 0) -> Chunk:
-        """One message has come, of `size` bytes as a row; the chunk it goes into, whose last it is."""
+        """Count a message that is no row; `size` = its bytes that the chunk holds. Returns its chunk, whose last message it
+        is."""
         chunk = self._chunks[-1] if self._chunks else None
         if chunk is None or chunk.count >= self._records_max or (size and chunk.nbytes + size > self._bytes_max):
             chunk = Chunk()
@@ -204,7 +205,7 @@ class Gatherer:
         return chunk
 
     def add(self, subject: bytes, key: bytes, data: bytes, meaning: Meaning, delivery: Delivery) -> Chunk:
-        """Take one message as a row; the chunk it went into, whose last it is. One function: each call costs."""
+        """Add a message as a row. Returns its chunk, whose last message it is. One function, since each call costs."""
         op, meta = meaning
         revision, _, time_ns, _ = delivery
         size = len(key) + len(data) + len(meta) + RECORD_OVERHEAD_BYTES
@@ -228,7 +229,7 @@ class Gatherer:
         return chunk
 
     def pop(self) -> Chunk | None:
-        """The oldest chunk; None = nothing was gathered."""
+        """Remove and return the oldest chunk; None = there is none."""
         if not self._chunks:
             return None
         chunk = self._chunks.popleft()
@@ -237,7 +238,7 @@ class Gatherer:
 
 
 def gap_record(gap: Gap) -> Record:
-    """The record that tells `gap`."""
+    """The record of op GAP for `gap`."""
     return Record(op=Op.GAP, data=encode_gap(gap))
 
 

@@ -1,8 +1,8 @@
-"""A batch that its topic's cap can never hold, applied in pieces, each of which is a batch of its own.
+"""A batch that its topic's cap can never hold, applied in parts, each of which is a batch of its own.
 
-A cap holds for an append, and a source's batch is as large as what came meanwhile. Where the rows are messages each piece
-moves the position to its last one, so a crash between two of them neither loses nor repeats any; where they are changes that
-no message brought the position stays, and a crash starts them over, which their callers allow.
+A cap bounds each append, and a source's batch is as large as what arrived meanwhile. If the rows are messages, each part
+moves the position to its last one, so a crash between two parts neither loses nor repeats any. If they are synthetic
+changes the position stays, and a crash starts them over, which their callers allow.
 Threading: event loop.
 """
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 def exceeds_cap(error: RecordTooLarge) -> bool:
-    """True = it is the topic's cap that an append is too large for, and no bound of a record."""
+    """True = the append is too large for the topic's cap, not for a bound of records."""
     return "capRecords" in error.metadata
 
 
 async def apply_within_cap(
     forward: Forward, batch: Batch | None, new: Position, *, moves: bool, trace: OpenSpan | None = None
 ) -> None:
-    """Apply a batch and move to `new`, in pieces where the topic's cap is smaller. `moves` = each row's version is the
-    revision that it brings the position to, gaps aside.
+    """Apply a batch and move to `new`, in parts if the topic's cap is smaller. `moves` = each row's version, gaps aside, is
+    the revision that it moves the position to.
 
     Raises:
-        RecordTooLarge: what is left is one record. As `Forward.apply`.
+        RecordTooLarge: a part of one record exceeds the cap. As `Forward.apply`.
     """
     try:
         await forward.apply(batch, new, trace)
@@ -47,17 +47,17 @@ async def apply_within_cap(
 
 
 def _cut(batch: Batch) -> int:
-    """The row before which it is cut, near the middle; 0 = nowhere. A gap stays with the row that it goes before."""
+    """Row before which the batch is cut, near the middle; 0 = none. A gap stays with the row that it precedes."""
     middle = batch.count // 2
     ends = (batch.ops_array()[:-1] != Op.GAP).nonzero()[0] + 1
     return int(ends[abs(ends - middle).argmin()]) if len(ends) else 0
 
 
 def _moved(batch: Batch, row: int, new: Position) -> Position:
-    """The position after the rows before `row`; its message is not compared."""
+    """The position after the rows before `row`, without a sample."""
     (last,) = batch.slice(row - 1, row).to_rows()
     revision = int.from_bytes(last.version, "big")
-    # No message of a piece is younger than the youngest of the batch.
+    # No message of a part is younger than the youngest of the batch.
     return Position(new.created_ns, revision, resync_serial=new.resync_serial, time_ns=new.time_ns)
 
 

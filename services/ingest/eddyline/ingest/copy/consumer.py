@@ -1,20 +1,20 @@
-"""A pull consumer read by one plain callback: messages in order, from one revision on, within a bound.
+"""A pull consumer with one plain callback: messages in order, from a given revision on, within a bound.
 
-Elsewhere: nats-py's ordered consumer loses messages for good under a slow reader, `fetch` brings 38 k messages/s, and its
-watcher never ends when its consumer is gone. Here the server sends what was asked for (`$JS.API.CONSUMER.MSG.NEXT`), all of
-it to one inbox, and every way in which that can stop is noticed:
+In nats-py the ordered consumer loses messages for good under a slow reader, `fetch` brings 38 k messages/s, and the KV
+watcher never ends when its consumer is gone. Here the consumer requests messages (`$JS.API.CONSUMER.MSG.NEXT`) to one
+inbox, and detects every way in which they can stop:
 
-* the consumer's own count skips: messages were lost on the way;
-* a heartbeat is missing: nothing came for two intervals although something was asked for;
-* the server says so (consumer deleted, leader changed, shutting down, nobody there);
-* the connection broke.
+* a gap in the consumer's own sequence: messages were lost on the way;
+* a missing heartbeat: nothing arrived for two intervals although messages were requested;
+* a status of the server (consumer deleted, leader changed, shutting down, no responders);
+* a broken connection.
 
-Each of them is `ConsumerLost`; a consumer is never repaired, the next one has another name and starts at the position.
+Each of them is `ConsumerLost`. A consumer is never repaired; the next one has another name and starts at the position.
 
-I1: messages asked for and not yet here, and those here and not yet taken, are together at most WINDOW_RECORDS; each pull
-brings at most PULL_BYTES_MAX more, or one message of any size.
-I2: chunks are handed out in order, and all gathered before a failure is; the failure comes after them.
-I3: no timer a message: one watch for the heartbeat. It rests while nothing is asked for.
+I1: messages requested and not received, and those received and not handed out, are together at most WINDOW_RECORDS; each
+pull brings at most PULL_BYTES_MAX more, or one message of any size.
+I2: chunks are handed out in order, all of those gathered before a failure, and the failure after them.
+I3: no timer a message: one timer watches the heartbeat, and only while messages are requested.
 Threading: event loop.
 """
 
@@ -62,18 +62,18 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 WINDOW_RECORDS: Final = 16_384
-"""Four batches: one on its way to the store, one gathering, two on the way here."""
+"""Four batches: one in flight to the store, one gathering, two on the way from NATS."""
 PULLS_AT_ONCE: Final = 4
-"""A pull asks for this part of the window at least: a request a message would halve the rate."""
+"""A pull requests at least this part of the window: a request a message would halve the rate."""
 PULL_BYTES_MAX: Final = SOURCE_DATA_META_BYTES_MAX + (1 << 20)
-"""The largest record of a source with its subject and header names; what exceeds it alone is fetched alone."""
+"""The largest record of a source with its subject and header names; a message above it is fetched alone."""
 PULL_EXPIRES_S: Final = 30.0
 HEARTBEAT_S: Final = 1.0
-"""Elsewhere 5 s (nats.go). Two of them missed = lost; costs one small message a pull that waits, each second."""
+"""Default in nats.go: 5 s. Two of them missed = lost. Costs one small message a second for each waiting pull."""
 DELETE_TIMEOUT_S: Final = 2.0
 
 SHOWN_KEY_BYTES: Final = 64
-"""Of a key in a reason, which is cut where it is long: revision and bucket tell the rest."""
+"""Bytes of a key in a reason, which is cut if it is long; revision and bucket identify the message."""
 
 assert 2 * HEARTBEAT_S <= PULL_EXPIRES_S, "the server refuses more than half"
 
@@ -90,7 +90,7 @@ EVERYTHING: Final = Filter(SourceDefinition("", ""))
 
 
 class ConsumerLost(Exception):
-    """The consumer brings nothing any more; the text says why."""
+    """The consumer brings no more messages; the text gives the reason."""
 
 
 class Consumer:
@@ -157,21 +157,21 @@ class Consumer:
         self._revision = start_revision - 1
         self._time_ns = start_ns
         self.pending = 0
-        """Messages behind the newest one received, as the server said when it sent it."""
+        """Messages behind the newest one received, as the server counted them when it sent that one."""
 
     @property
     def last_seen_revision(self) -> int:
-        """A lower bound of the stream's last revision, from what was received."""
+        """Lower bound of the stream's last revision, from the messages received."""
         return self._revision + self.pending
 
     @property
     def failed(self) -> bool:
-        """True = nothing more comes than what was gathered."""
+        """True = only chunks gathered before the failure remain."""
         return self._failure is not None
 
     @property
     def drained(self) -> bool:
-        """True = everything received was taken, and the server had nothing behind it."""
+        """True = every message received was handed out, and the server had none behind it."""
         return self.pending == 0 and self._gathered.count == 0
 
     async def __aenter__(self) -> Consumer:
@@ -213,9 +213,9 @@ class Consumer:
             raise NatsUnreachable(f"cannot subscribe at NATS: {error}") from error
 
     async def next_chunk(self) -> Chunk | None:
-        """The next chunk, as soon as there is one; None = nothing is there to come, or it was woken.
+        """Wait for the next chunk; None = no message is to come, or `wake` was called.
 
-        Nothing is there to come where what had been pending was removed before it could be sent.
+        No message is to come if the pending ones were removed before the server could send them.
 
         Raises:
             ConsumerLost. SourceStopped: the next message is larger than a record. NatsUnreachable.
@@ -237,16 +237,16 @@ class Consumer:
             await self._wake.wait()
 
     def note_skipped(self, revision: int) -> None:
-        """What is missing up to `revision` (inclusive) was told: it is no jump any more."""
+        """Treat the revisions up to `revision` (inclusive) as reported: they are no jump any more."""
         self._revision = max(self._revision, revision)
 
     def wake(self) -> None:
-        """Let `take` return None once, where nothing is there to hand out."""
+        """Make `next_chunk` return None once, if no chunk is ready."""
         self._woken = True
         self._wake.set()
 
     def break_off(self, reason: str) -> None:
-        """Fail from outside: what was gathered is still handed out, then ConsumerLost."""
+        """Fail with `reason`: the gathered chunks are still handed out, then ConsumerLost."""
         self._fail(ConsumerLost(reason))
 
     # asking ------------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class Consumer:
             self._requested -= 1
         self._fetch_single = False
         if not subject.startswith(self._prefix):
-            # Judged before the next attempt: what the stream holds decides what becomes of the source.
+            # The next attempt's resume check decides what becomes of the source.
             subject_text = subject[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
             self._fail(
                 ConsumerLost(f"revision {revision} of {self._stream.origin} is no key of it: subject {subject_text}")
@@ -320,7 +320,7 @@ class Consumer:
         self._wake.set()
 
     def _gather(self, subject: bytes, data: bytes, headers: bytes, delivery: Delivery) -> tuple[Chunk, int]:
-        """The chunk that a message goes into, and the row that it is, or that follows it."""
+        """Add a message to its chunk; returns the chunk, and the row of the message or of its successor."""
         key = subject[len(self._prefix) :]
         if not (self._key_filter.matches_all or self._key_filter.matches(key)):
             chunk = self._gathered.skip(subject, data, delivery)
@@ -354,7 +354,7 @@ class Consumer:
             if status.last_consumer_seq > self._consumer_seq:
                 self._fail(ConsumerLost("messages were lost between NATS and us"))
             elif self.pending:
-                # The server waits for messages: what was pending was removed before it could be sent.
+                # The server waits for messages: the pending ones were removed before it could send them.
                 self.pending = 0
                 self._woken = True
                 self._wake.set()
@@ -364,7 +364,7 @@ class Consumer:
         ):
             self._requested = max(self._requested - max(status.pending_messages, 0), 0)
             if _SIZE_EXCEEDED in text and status.pending_bytes == self._pull_bytes_max:
-                # Not one message of the pull fitted: the next one is fetched alone, and judged when it is here.
+                # No message of the pull fitted: the next one is fetched alone, and its size checked on arrival.
                 self._fetch_single = True
             self._wake.set()
             return
@@ -397,7 +397,7 @@ class Consumer:
             await self._subscription.end()
             self._subscription = None
         if not self._connection.connected:
-            return  # the server removes it by itself, or the next lease's sweep does
+            return  # the server deletes it after its inactive threshold, or the next lease's sweep does
         try:
             async with asyncio.timeout(DELETE_TIMEOUT_S):
                 await self._jetstream.delete_consumer(self._stream.name, self._name)

@@ -1,14 +1,15 @@
-"""Dead letters: messages that no record can hold, kept in a topic of their own with the reason.
+"""Dead letters: messages that no record can hold, stored in a topic of their own with the reason.
 
-A letter is a record of the dead-letter topic, which is a LOG: key = the message's subject, data = as much of its data as a
-record holds, meta = why and where from, the hash of all of it, and its size. In the source's own topic a gap says that the
-revision is missing; a fold keeps what the key had before.
-I1: a letter is stored before the source's position passes its message. Its idempotency key is the message's place: who meets
-the message again within a day (`LETTERS_CONFIG`), after a crash or in a resync, stores no second one.
+A letter is a record of the dead-letter topic, which is a LOG: key = the message's subject, data = as much of its data as
+a record can hold, meta = reason, origin, hash of the whole message and its size. In the source's own topic a gap covers
+the revision; a fold keeps the key's previous value.
+I1: a letter is stored before the source's position passes its message. Its idempotency key is the message's place: a
+source that meets the message again within a day (`LETTERS_CONFIG`), after a crash or in a resync, stores no second one.
 
-An append is known again as a whole, by one key: a batch of letters that comes again cut otherwise would store some twice. A
-writer's position would not do either: a resync meets older messages behind newer ones. So each letter is an append of its
-own, and `LETTERS_AT_ONCE` are on their way together, which the store commits as one group: in no order among themselves.
+The store deduplicates whole appends by one key: a batch of letters that comes again with other bounds would store some
+twice. A writer's position would not do either: a resync meets older messages behind newer ones. So each letter is an
+append of its own, and `LETTERS_AT_ONCE` are in flight together, which the store commits as one group, in no order among
+themselves.
 Memory: those of one chunk.
 Threading: event loop.
 """
@@ -48,14 +49,14 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 DATA_BYTES_MAX: Final = 1_000_000
-"""Of a letter: a record's bound, less room for what is said of it."""
+"""Data of a letter: a record's bound, less room for its meta."""
 HEADERS_BYTES_MAX: Final = 8 << 10
-"""Of the message's header block, as it came: half of what meta may have."""
+"""Bytes of the message's original header block: half of the bound of meta."""
 
 ANOTHER: Final = "make room there, or name another topic (`eddyline source update NAME --dead-letter-topic TOPIC`)"
 LETTERS_AT_ONCE: Final = 64
-"""Appends under way: alone each waits for a commit of its own (64 letters of FSYNC: 64 syncs in place of one or two); more
-would be a source's burst on a store that others write too."""
+"""Appends in flight: alone each waits for a commit of its own (64 letters of FSYNC: 64 syncs in place of one or two); more
+would be a burst on a store that others write too."""
 
 
 class _Letter(NamedTuple):
@@ -66,7 +67,8 @@ class _Letter(NamedTuple):
 
 
 class DeadLetters:
-    """The letters of one source, by `definition` as it is now. `on_trouble` hears why it waits, and "" when it goes on."""
+    """The dead letters of one source. `definition` may change. `on_trouble` gets the reason for waiting, and "" when it
+    ends."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class DeadLetters:
         self._counts = counts
 
     async def store(self, stream: Stream, unfit: Sequence[UnfitMessage]) -> None:
-        """Store a letter for each; asked again without end where the store is away or busy.
+        """Store a letter for each message; retries without end while the store is away or busy.
 
         Raises:
             SourceStopped: OVERSIZE: no retry helps, since the topic is of another kind or is written by a source.
@@ -122,7 +124,7 @@ class DeadLetters:
         )
 
     async def _recreate_topic(self) -> bool:
-        """Make the topic again, which somebody deleted; False = it cannot be."""
+        """Create the topic again after somebody deleted it; False = refused."""
         try:
             await ensure_topic(self._link, self.definition.dead_letter_topic, Kind.LOG, LETTERS_CONFIG)
         except EddylineError:
@@ -130,7 +132,7 @@ class DeadLetters:
         return True
 
     async def _append_all(self, letters: Sequence[_Letter]) -> None:
-        """Append letters at once, those that failed again until none is left."""
+        """Append letters concurrently, and retry those that failed until none is left."""
         while True:
             async with asyncio.TaskGroup() as group:
                 appends = [group.create_task(self._append(letter)) for letter in letters]
@@ -152,7 +154,7 @@ class DeadLetters:
             self._on_trouble("")
 
     async def _append(self, letter: _Letter) -> EddylineError | None:
-        """Ask once; what came in the way."""
+        """Append once; returns the error."""
         try:
             await self._link.append(
                 self.definition.dead_letter_topic, Batch.from_rows([letter.record]), idempotency_key=letter.key
@@ -163,13 +165,14 @@ class DeadLetters:
 
 
 LETTERS_CONFIG: Final = TopicConfig(idempotency_window_ms=IDEMPOTENCY_WINDOW_MS_MAX)
-"""Of a dead-letter topic: elsewhere 2 min. A source may be away for longer before it meets a message again."""
+"""Idempotency window of a dead-letter topic; default of a topic: 2 min. A source may be away for longer before it meets a
+message again."""
 
 
 async def ensure_topic(
     link: StoreLink, name: str, kind: Kind, config: TopicConfig, made: list[TopicInfo] | None = None
 ) -> TopicInfo:
-    """The topic, created if it is missing; one that is created is added to `made`.
+    """Return the topic, created if it is missing; one that is created is added to `made`.
 
     Raises:
         InvalidName, NotKv, NotLog, QuotaTopics, and errors of a store that cannot answer.
@@ -188,7 +191,7 @@ async def ensure_topic(
 
 
 def check_kind(info: TopicInfo, kind: Kind) -> None:
-    """Raise NotKv or NotLog where a topic is not of the kind."""
+    """Raise NotKv or NotLog if a topic is of another kind."""
     if info.kind is not kind and kind is Kind.KV:
         raise NotKv(f"topic {info.name} is a LOG; a bucket needs a KV topic", topic=info.name)
     if info.kind is not kind:

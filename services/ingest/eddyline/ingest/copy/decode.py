@@ -1,4 +1,4 @@
-"""From a JetStream message's bytes to what a record has: place, op, meta.
+"""Decoder of a JetStream message's bytes into the parts of a record: place, op, meta.
 
     ack subject   $JS.ACK.<stream>.<consumer>.<delivered>.<revision>.<consumer seq>.<time ns>.<pending>
                   $JS.ACK.<domain>.<account>.<stream>.<consumer>.<the same five>[.<token>]     with a domain, or newer
@@ -6,8 +6,9 @@
 
 `KV-Operation` DEL and PURGE, and a server's `Nats-Marker-Reason` (MaxAge, Purge = PURGE; Remove = DELETE), make an
 operation; without them a message of zero bytes is a value. Meta is every other header but `Nats-*`, in order, repeats
-kept, and `Nats-Marker-Reason`, which tells readers an expiry (MaxAge) from a purge. Of a stream by itself every message is
-an event: no header makes an operation, and `Nats-Msg-Id` is kept, by which readers know a message that was published twice.
+kept, and `Nats-Marker-Reason`, by which readers distinguish an expiry (MaxAge) from a purge. Of a stream without a bucket
+every message is an event: no header makes an operation, and `Nats-Msg-Id` is kept, by which readers recognize a message
+that was published twice.
 Source: NATS ADR-4, ADR-8, ADR-15, ADR-43, ADR-48.
 """
 
@@ -37,7 +38,7 @@ _LONG: Final = 11
 
 
 class Delivery(NamedTuple):
-    """Where a message lies: revision, its number in the consumer, the server's time, messages behind it then."""
+    """Place of a message: revision, sequence in the consumer, the server's time, messages behind it then."""
 
     revision: int
     consumer_seq: int
@@ -46,14 +47,14 @@ class Delivery(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What the headers make of a message."""
+    """Op and encoded meta, from a message's headers."""
 
     op: Op
     meta: bytes
 
 
 class StatusMessage(NamedTuple):
-    """A status message of the server. `pending_messages` and `pending_bytes` = what is left of the pull it ends."""
+    """A status message of the server. `pending_messages` and `pending_bytes` = remainder of the pull that it ends."""
 
     code: int
     text: str
@@ -67,7 +68,7 @@ class Unreadable(Exception):
 
 
 class TooLarge(Exception):
-    """A message that does not fit into a record; the text says which bound it breaks."""
+    """A message that does not fit into a record; the text names the bound that it exceeds."""
 
 
 VALUE: Final = Meaning(Op.PUT, b"")
@@ -78,7 +79,7 @@ _MESSAGE_ID: Final = b"Nats-Msg-Id"
 
 
 def parse_ack(reply: bytes) -> Delivery:
-    """Where the message lies, from the subject it would be acknowledged on.
+    """Parse a message's place from its acknowledgement subject.
 
     Raises:
         Unreadable.
@@ -100,7 +101,7 @@ def parse_ack(reply: bytes) -> Delivery:
 
 
 def parse_event_headers(block: bytes) -> Meaning:
-    """Meta of a stream's message with a header block.
+    """Parse the meta of a stream's message with a header block.
 
     Raises:
         TooLarge: more meta than a record may have.
@@ -114,7 +115,7 @@ def parse_event_headers(block: bytes) -> Meaning:
 
 
 def parse_headers(block: bytes) -> Meaning:
-    """Op and meta of a bucket's message with a header block.
+    """Parse op and meta of a bucket's message with a header block.
 
     Raises:
         TooLarge: more meta than a record may have.
@@ -134,7 +135,7 @@ def parse_headers(block: bytes) -> Meaning:
 
 
 def _meta_entry(name: bytes, value: bytes) -> MetaEntry:
-    # Names are UTF-8 in a record; what is not is shown by its escapes.
+    # Names are UTF-8 in a record; other bytes become escapes.
     return MetaEntry(name.decode(errors="backslashreplace"), value)
 
 
@@ -152,7 +153,7 @@ def _meta(block: bytes, entries: list[MetaEntry]) -> bytes:
 
 
 def parse_status(block: bytes) -> StatusMessage:
-    """A status message.
+    """Parse a status message.
 
     Raises:
         Unreadable.
@@ -177,7 +178,7 @@ def parse_status(block: bytes) -> StatusMessage:
 
 
 def check_fits(key: bytes, data: bytes, meta: bytes) -> None:
-    """Refuse what no record of a source can hold.
+    """Refuse a message that no record of a source can hold.
 
     Raises:
         TooLarge.
@@ -191,7 +192,7 @@ def check_fits(key: bytes, data: bytes, meta: bytes) -> None:
 
 
 def _lines(block: bytes) -> list[tuple[bytes, bytes]]:
-    """Names and values; a line without a colon is none."""
+    """Names and values; a line without a colon is skipped."""
     if not block.startswith(_HEAD):
         return []
     pairs = []

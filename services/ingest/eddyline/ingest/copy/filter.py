@@ -1,7 +1,7 @@
-"""Which messages a source copies: keys that begin so, or subjects as NATS names them with `*` and `>`.
+"""Filters of a source: key prefixes, or subjects as NATS writes them with `*` and `>`.
 
-Filtered here and not by the server: a consumer that brings every revision shows which are missing, where one that brings
-some cannot. A message that several filters name is one message.
+Ingest filters, not the server: a consumer that brings every revision reveals which are missing, while a filtered one
+cannot. A message that matches several filters is copied once.
 Threading: immutable.
 """
 
@@ -23,24 +23,24 @@ _TOKEN: Final = re.compile(r"[^\s.*>]+")
 
 
 class Filter:
-    """Judges keys: of a bucket's messages, or the subjects of a stream's."""
+    """Matches keys of a bucket's messages, or subjects of a stream's."""
 
     def __init__(self, definition: SourceDefinition) -> None:
         self._prefixes = definition.key_prefixes
         patterns = [_pattern(subject) for subject in definition.subjects]
         self._subjects = re.compile(b"|".join(patterns)) if patterns else None
         self.matches_all = not self._prefixes and self._subjects is None
-        """True = there is none."""
+        """True = the source has no filter."""
 
     def matches(self, key: bytes) -> bool:
-        """Whether a message of this key is copied."""
+        """Whether messages with this key are copied."""
         if self.matches_all or key.startswith(self._prefixes):
             return True
         return self._subjects is not None and self._subjects.fullmatch(key) is not None
 
 
 def described(definition: SourceDefinition) -> str:
-    """A source's name and what it takes, for people: its first filters, cut where there are more."""
+    """A source's name and its first filters, for error messages."""
     filters = [prefix.decode(errors="backslashreplace") + "*" for prefix in definition.key_prefixes]
     filters += definition.subjects
     first_filters = ", ".join(one[:FILTER_CHARS_SHOWN] for one in filters[:FILTERS_SHOWN]) or "everything"
@@ -49,7 +49,7 @@ def described(definition: SourceDefinition) -> str:
 
 
 def check_filters(definition: SourceDefinition) -> None:
-    """Raises InvalidArgument where a filter names nothing that can be."""
+    """Raise InvalidArgument for a filter that no key or subject can match."""
     for prefix in definition.key_prefixes:
         if not 1 <= len(prefix) <= PREFIX_BYTES_MAX:
             raise InvalidArgument(
@@ -72,6 +72,6 @@ def check_filters(definition: SourceDefinition) -> None:
 
 
 def _pattern(subject: str) -> bytes:
-    """The same as a regular expression over bytes. `>` stands for one token at least."""
+    """The subject as a regular expression over bytes. `>` matches at least one token."""
     parts = {"*": rb"[^.]+", ">": rb"(?s:.+)"}
     return rb"\.".join(parts.get(token) or re.escape(token.encode()) for token in subject.split("."))

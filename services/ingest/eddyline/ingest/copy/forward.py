@@ -1,11 +1,11 @@
-"""Handing batches to the store, in order, one at a time, each until it is settled.
+"""Delivery of batches to the store: in order, one in flight, each until it is resolved.
 
-I1: a position is taken over only when the store said that it is stored, which means that everything up to it is applied.
-I2: one batch is on its way at most; the next names its new position as the previous one.
+I1: a position is taken over only after the store acknowledged it, which means that everything up to it is applied.
+I2: at most one batch is in flight; the next names its new position as the previous one.
 
-A store that is away, busy or unsure is asked again without end, with full jitter: the batch's new position makes a retry
-of one that was applied an answer, not a second time. A newer fence or a source that is gone ends the work; another stored
-position starts it over.
+While the store is away, busy or unsure, the batch is retried without end, with full jitter: its new position makes a
+retry of an applied batch a repeated answer, not a second apply. A newer fence or a deleted source ends the work; another
+stored position starts it over.
 Threading: event loop.
 """
 
@@ -39,13 +39,13 @@ _RETRIED: Final = frozenset((Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.DEA
 
 
 def retried(error: EddylineError) -> bool:
-    """True = the same call may well succeed later."""
+    """True = the same call may succeed later."""
     return error.code in _RETRIED
 
 
 class Forward:
-    """The way of one leased source into its topic. `on_trouble` hears why it waits, and "" when it goes on; `apply_s` how
-    long each batch took until it was settled."""
+    """Path of one leased source into its topic. `on_trouble` gets the reason for waiting, and "" when it ends; `apply_s`
+    observes how long each batch took."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Forward:
         """Apply a batch and move to `new`; None moves alone. `trace` = that of the messages in it.
 
         Raises:
-            StaleFence, SourceNotFound, TopicNotFound: the source is no longer ours. StalePosition: `stored` is not what
-            the store has; it is the caller's to take that over. Other domain errors where a retry is of no use.
+            StaleFence, SourceNotFound, TopicNotFound: the lease or the source is gone. StalePosition: the store has
+            another position than `stored`; the caller takes it over. Other domain errors if a retry is of no use.
         """
         encoded = new.encode()
         assert encoded != self.stored, "a position that follows differs"

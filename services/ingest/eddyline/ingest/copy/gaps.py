@@ -1,12 +1,12 @@
-"""Missing revisions in what a consumer brings: which of them are loss, and what is said of it.
+"""Missing revisions in a consumer's messages: which of them are loss, and the gaps that report them.
 
-* With a limit of messages a subject (every bucket) an old revision goes when its key is written again: a hole is
-  superseded, and silent.
-* Unless it was purged: a hole that reaches below the first revision, and that newer writes do not explain (`why_lost`).
-* Where the stream may also evict, a hole that reaches below its first revision is overrun: it left before we read it. Not
-  so where the message before the hole is younger than the shortest life a message has there: then only a newer write
-  of the same key can have removed what followed it, which keeps hot keys of buckets with a time to live silent.
-* A stream that keeps every message loses none by itself: every hole is a gap.
+* With a limit of messages a subject (every bucket) an old revision leaves when its key is written again: such a gap is
+  superseded, and not reported.
+* Unless it was purged: missing revisions below the first revision that newer writes do not explain (`why_lost`).
+* If the stream may also evict, missing revisions below its first revision are overrun: they left before they were read.
+  Not so if the message before them is younger than the shortest life a message has there: then only a newer write of the
+  same key can have removed its successors, so hot keys of buckets with a time to live report nothing.
+* A stream that keeps every message loses none by newer writes: all missing revisions are gaps.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class Gaps(NamedTuple):
-    """Gaps of a chunk. `overrun` = messages left unread, and with them perhaps whole keys: key sets are to be compared.
-    `evicted` = the first jump whose messages the stream's limits, its age or a purge took before they were read."""
+    """Gaps of a chunk. `overrun` = messages left unread, and perhaps whole keys with them: key sets have to be compared.
+    `evicted` = the first jump whose messages the stream's limits, its age or a purge removed before they were read."""
 
     gaps: tuple[PlacedGap, ...]
     overrun: bool
@@ -38,18 +38,18 @@ NO_GAPS = Gaps((), overrun=False)
 
 
 def source_gap(stream: Stream, first: int, last: int, reason: GapReason = GapReason.SOURCE_GAP) -> Gap:
-    """Revisions `first` to `last` (inclusive) of the stream are lost."""
+    """A gap over revisions `first` to `last` (inclusive) of the stream."""
     assert 0 < first <= last
     return Gap(0, 0, reason, source_identity=stream.identity, source_first=first, source_last=last)
 
 
 async def why_lost(jetstream: JetStream, stream: Stream, *, gone: bool = False) -> GapReason:
-    """Why revisions before the stream's first one are missing: SUPERSEDED where newer writes of the same keys can have
-    removed all of them, else SOURCE_GAP. `gone` = keys are known to have left, the newest message of each with them.
+    """Why revisions before the stream's first one are missing: SUPERSEDED if newer writes of the same keys can have removed
+    all of them, else SOURCE_GAP. `gone` = keys are known to have left, the newest message of each with them.
 
-    The settings do not tell a purge. What does: nothing is left, or no key has as many messages as the stream keeps of one,
-    so that none of its own can have been in the way. A purge of a bucket that keeps one, whose keys were all written again,
-    looks like those writes alone, and is told as them.
+    The settings do not reveal a purge. Evidence is an empty stream, or that no key has as many messages as the stream
+    keeps of one, so that no newer write can have displaced one. A purge of a bucket that keeps one, whose keys were all
+    written again, cannot be distinguished from those writes, and is reported like them.
 
     Raises:
         BucketNotFound, NatsUnreachable.
@@ -62,7 +62,7 @@ async def why_lost(jetstream: JetStream, stream: Stream, *, gone: bool = False) 
 
 
 def with_unfit_gaps(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Sequence[PlacedGap]:
-    """The gaps of a chunk and one for each of its misfits, in order."""
+    """The gaps of a chunk and one for each of its unfit messages, in order."""
     if not chunk.unfit:
         return gaps
     unfit_gaps = [
@@ -72,14 +72,14 @@ def with_unfit_gaps(stream: Stream, chunk: Chunk, gaps: Sequence[PlacedGap]) -> 
 
 
 def tail_gap(stream: Stream, after_revision: int, target: int) -> Batch | None:
-    """What tells that nothing is left of the revisions behind `after_revision` up to `target`; None = nothing need."""
+    """Gap record for the revisions behind `after_revision` up to `target`, which are gone; None = none is due."""
     if not (stream.plain and stream.history == 0):
         return None
     return Batch.from_rows([gap_record(source_gap(stream, after_revision + 1, target))])
 
 
 async def find_gaps(jetstream: JetStream, stream: Stream, chunk: Chunk) -> Gaps:
-    """Judge the holes of a chunk; asks for the stream's state at most once, for its subjects too, and only where that
+    """Classify the missing revisions of a chunk. Reads the stream's state at most once, and its subjects, only if that
     decides.
 
     Raises:

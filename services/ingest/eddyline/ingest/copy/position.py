@@ -1,23 +1,23 @@
-"""A source's position at NATS: which stream, up to which revision, a sample of the message there, and a time.
+"""A source's position at NATS: stream, revision, a sample of the message at the revision, and a time.
 
     position = u8 1, i64 created_ns, u64 revision, 16 bytes sample        little-endian, 33 bytes; no bytes = none yet
-             | u8 2, the same, u64 resync_serial                         where a resync was asked for: 41 bytes
-             | u8 3, the same, u64 resync_serial, i64 time_ns            49 bytes; what is written now
+             | u8 2, the same, u64 resync_serial                         after a requested resync: 41 bytes
+             | u8 3, the same, u64 resync_serial, i64 time_ns            49 bytes; the format written now
 
-The stream's creation time tells a stream made anew. Two things tell one that was rolled back and written again: the sample,
-xxh3_128 of subject, a zero byte and data of the message at the revision; and the time, NATS's own, which no message up to
-the revision is younger than. Where no message is there (the revision was lost or removed) the sample is eight zero bytes and
-a serial number, and is not compared. Positions of the first two formats, which older versions wrote, have no time: only
-the sample tells there, until the next message is applied.
+The stream's creation time reveals a recreated stream. Two fields reveal one that was rolled back and written again: the
+sample, xxh3_128 of subject, a zero byte and data of the message at the revision; and the time by NATS's clock, which no
+message up to the revision is younger than. If no message is there (the revision was lost or removed) the sample is eight
+zero bytes and a serial number, and is not compared. Positions of the first two formats, which older versions wrote, have
+no time: only the sample decides there, until the next message is applied.
 
-The time is the latest of all messages that were applied, not that of the last one: NATS's clock may be set back, and a
-new leader's may be behind, so that an older message is the younger one by its time.
+The time is the latest of all applied messages, not that of the last one: NATS's clock may be set back, and a new leader's
+may be behind, so that an older message is the younger one by its time.
 
-`resync_serial` is that of the last resync that was asked for and is done: it is stored in the frame that ends it, so that a
-crash neither forgets nor repeats one.
+`resync_serial` is that of the last requested resync that is done: it is stored in the frame that ends it, so that a crash
+neither forgets nor repeats one.
 
-I1: a position that follows another one differs from it in its bytes, also where the revision stays (synthetic deletes
-change the fold and nothing at NATS): the store takes a batch whose new position is the stored one for a retry.
+I1: a position that follows another one differs from it in its bytes, also if the revision stays (synthetic deletes change
+the fold and nothing at NATS): the store takes a batch whose new position is the stored one for a retry.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _SIZES: Final = {
     _TIME_FORMAT: _LAYOUT.size + _TIME.size,
 }
 _UNCHECKED: Final = bytes(8)
-"""A sample that begins so is none: one real hash in 2^64 does, and is then not compared, which harms nothing."""
+"""Start of a sample that is not compared. One real hash in 2^64 begins so, and is then not compared, which is harmless."""
 
 NO_TIME: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Everything up to `revision` (inclusive) of the stream made at `created_ns` is applied.
+    """Everything up to `revision` (inclusive) of the stream created at `created_ns` is applied.
 
-    `time_ns` = no message up to the revision is younger, by NATS's clock (Unix epoch); `NO_TIME` = an older version's
-    position, which does not know.
+    `time_ns` = no message up to the revision is younger, by NATS's clock (Unix epoch); `NO_TIME` = a position of an older
+    version.
     """
 
     created_ns: int
@@ -67,7 +67,7 @@ class Position:
         return self.sample[:8] != _UNCHECKED
 
     def encode(self) -> bytes:
-        """The bytes that the store keeps; of the format that it was read from, where it has no time."""
+        """Encode for the store; without a time, in the format that it was decoded from."""
         body = self.created_ns, self.revision, self.sample
         if self.time_ns != NO_TIME:
             return _LAYOUT.pack(_TIME_FORMAT, *body) + _TIME.pack(self.resync_serial, self.time_ns)
@@ -76,22 +76,22 @@ class Position:
         return _LAYOUT.pack(_SERIAL_FORMAT, *body) + _SERIAL.pack(self.resync_serial)
 
     def advanced_to(self, revision: int, server_ns: int) -> Position:
-        """Up to `revision`, where nothing is left of the messages behind this one: NATS's time was `server_ns` when its
-        stream had got so far."""
+        """The position at `revision`, if no message behind this one is left: NATS's time was `server_ns` when its stream had
+        got so far."""
         return replace(self, revision=revision, sample=bytes(16), time_ns=max(self.time_ns, server_ns))
 
     def after_changes(self) -> Position:
-        """The same revision after changes that no message brought; its sample is not compared."""
+        """The same revision after synthetic changes; its sample is not compared."""
         serial = 0 if self.checked else int.from_bytes(self.sample[8:], "little")
         following = (serial + 1) % (1 << 64)
         return replace(self, sample=_UNCHECKED + following.to_bytes(8, "little"))
 
 
 def decode_position(stored: bytes) -> Position | None:
-    """The position that the store keeps; None = none yet.
+    """Decode the stored position; None = none yet.
 
     Raises:
-        InvalidArgument: not bytes of ours; the source was written by another program or a newer version.
+        InvalidArgument: unknown bytes; another program or a newer version wrote the source.
     """
     if not stored:
         return None
@@ -108,12 +108,12 @@ def decode_position(stored: bytes) -> Position | None:
 
 
 def sample_of(subject: bytes, data: bytes) -> bytes:
-    """The sample of a message."""
+    """Hash of a message's subject and data."""
     return xxh3_128_digest(subject + b"\0" + data)
 
 
 def revision_of(position: Position | None) -> int:
-    """Its revision; 0 = nothing yet."""
+    """Its revision; 0 = no position."""
     return position.revision if position is not None else 0
 
 

@@ -1,8 +1,8 @@
-"""What a source is doing now: its state and figures, as reported to the store, health and status.
+"""Progress of a source: its state and figures, as reported to the store, health and status.
 
-Owns the order of states: a stop is left by what ends it and not by looking again, which would flicker. OVERSIZE ends when
-the source is LIVE, every other stop when it is copying again, and each when it is paused. A line of log a change of state,
-with the reason and the counts.
+Owns the order of states: a stop ends only by its remedy, never by a repeated check, which would flicker. OVERSIZE ends
+when the source is LIVE, every other stop when it copies again, and each when it is paused. Each change of state is one
+line of log, with the reason and the counts.
 Threading: event loop.
 """
 
@@ -47,9 +47,9 @@ STOPPED: Final[frozenset[State]] = frozenset(
 log = logging.getLogger(__name__)
 
 REASON_CHARS_MAX: Final = 250
-"""The contract takes 1 KiB; four bytes a character at most."""
+"""Bound of a reason: the contract takes 1 KiB, and a character has at most four bytes."""
 RATE_WINDOW_S: Final = 10.0
-"""A rate is that of the last 10 s: long enough that a batch more or less does not move it, short enough to follow NATS."""
+"""Window of a rate: long enough that a batch more or less does not move it, short enough to follow NATS."""
 RATE_SAMPLE_S: Final = 1.0
 
 assert REASON_CHARS_MAX * 4 <= TEXT_BYTES_MAX
@@ -57,8 +57,8 @@ assert REASON_CHARS_MAX * 4 <= TEXT_BYTES_MAX
 
 @dataclass(slots=True)
 class SourceCounts:
-    """What was done for a source under one lease. `applied` = records that the store took, gaps and synthetic deletes too;
-    `resyncs` = key sets compared, or a stream taken as it is; `consumers` = consumers made."""
+    """Counts of one source under one lease. `applied` = records that the store took, gaps and synthetic deletes too;
+    `resyncs` = key sets compared, or streams adopted; `consumers` = consumers created."""
 
     applied: int = 0
     gaps: int = 0
@@ -69,13 +69,13 @@ class SourceCounts:
 
 
 class Rate:
-    """Revisions applied a second, over the last `RATE_WINDOW_S`. A sample a second at most."""
+    """Revisions applied a second, over the last `RATE_WINDOW_S`. At most one sample a second."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(maxlen=round(RATE_WINDOW_S / RATE_SAMPLE_S) + 1)
 
     def add(self, now_s: float, revision: int) -> None:
-        """Everything up to `revision` is applied at `now_s`. A smaller one than before is of another stream."""
+        """Record that everything up to `revision` is applied at `now_s`. A smaller one than before is of another stream."""
         samples = self._samples
         if samples and revision < samples[-1][1]:
             samples.clear()
@@ -83,7 +83,7 @@ class Rate:
             samples.append((now_s, revision))
 
     def per_s(self, now_s: float, revision: int) -> float:
-        """The rate at `now_s`, when everything up to `revision` is applied; 0 = nothing moved, or it is too early to say."""
+        """The rate at `now_s`, with everything up to `revision` applied; 0 = nothing moved, or too early for a rate."""
         while len(self._samples) > 1 and now_s - self._samples[1][0] >= RATE_WINDOW_S:
             self._samples.popleft()
         if not self._samples:
@@ -93,7 +93,7 @@ class Rate:
 
 
 class Progress:
-    """One source's state. `changed` is set at every change of state or reason, for whoever reports it."""
+    """State of one source. `changed` is set at every change of state or reason."""
 
     def __init__(self, clock: Clock, source: str = "") -> None:
         self._clock = clock
@@ -105,12 +105,12 @@ class Progress:
         self._position_revision = 0
         self.last_revision = 0
         self._other_revision: int | None = None
-        """Last revision of the stream that is there now, where the position is of another one."""
+        """Last revision of the present stream, if the position is of another one."""
         self._reported_revision = 0
         """`last_revision` as last reported."""
         self._caught_up_s = self._reported_s = self._since_s
         self.drift_count = 0
-        """Keys that differed when it was last verified."""
+        """Keys that differed at the last verification."""
         self._verified_s: float | None = None
         self._decision = ""
         self._decision_s = self._since_s
@@ -127,8 +127,9 @@ class Progress:
 
     @position_revision.setter
     def position_revision(self, revision: int) -> None:
-        # Who compares the store's position with an older report would take a source for level that is not. One that is LIVE
-        # passes its reports all the time: what it lags then is over by the next.
+        # Readers that compare the store's position with an older report would take a lagging source for caught up. A
+        # source that is LIVE passes its reports all the time: its lag then is over by the next.
+        """Revision up to which everything is applied."""
         if self.state != "LIVE" and self._reported_revision <= revision < self.last_revision:
             self.changed.set()
         self._position_revision = revision
@@ -137,11 +138,11 @@ class Progress:
 
     @property
     def loss_warnings(self) -> tuple[str, ...]:
-        """What of its bucket's or stream's settings may lose revisions, as last seen, each for people."""
+        """Settings of its bucket or stream that may lose revisions, as last seen, as texts."""
         return self._loss_warnings
 
     def set_stream_settings(self, stream: Stream) -> None:
-        """The stream was asked for: its settings, and its servers."""
+        """Take over the warnings about the stream's settings and servers."""
         loss_warnings, peers = tuple(stream.loss_warnings), stream.peer_troubles
         if (loss_warnings, peers) != (self._loss_warnings, self._peers):
             self._loss_warnings, self._peers = loss_warnings, peers
@@ -149,17 +150,17 @@ class Progress:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All that there is to warn of, each for people."""
+        """All warnings, as texts."""
         warnings = (*filter(None, (self._file_note,)), *warnings_of(self._loss_warnings), *self._peers)
         return tuple(_cut(warning) for warning in warnings[:WARNINGS_MAX])
 
     def set_file_drift(self, drift: str, note: str) -> None:
-        """How it differs from the sources file, and what else the next report tells of that; "" = nothing."""
+        """Set the difference from the sources file, and the warning about it; "" = none."""
         self._file_drift, self._file_note = _cut(drift), _cut(note)
 
     @property
     def file_drift(self) -> str:
-        """How it differs from the sources file; "" = it does not."""
+        """Difference from the sources file; "" = none."""
         return self._file_drift
 
     @property
@@ -169,7 +170,7 @@ class Progress:
 
     @property
     def remaining_s(self) -> float | None:
-        """Time until what is known to lag is applied, while what there is is being read; None = not known."""
+        """Time until the known lag is applied, while the backlog is read; None = unknown."""
         per_s = self.revisions_per_s
         return self.lag / per_s if per_s and self.state in ("SNAPSHOT", "CATCHING_UP") else None
 
@@ -183,12 +184,12 @@ class Progress:
 
     @property
     def lag_s(self) -> float:
-        """Time since the position was last that of the stream's last revision, as last seen; 0 = it is."""
+        """Time since the source was last caught up; 0 = it is."""
         return self._clock.monotonic_s() - self._caught_up_s if self.lag else 0.0
 
     @property
     def report_age_s(self) -> float:
-        """Time since the store took a report, or since it is copied."""
+        """Time since the store took a report, or since copying began."""
         return self._clock.monotonic_s() - self._reported_s
 
     @property
@@ -198,24 +199,24 @@ class Progress:
 
     @property
     def verified_ms(self) -> int:
-        """Time since it was last verified; -1 = not yet."""
+        """Time since the last verification; -1 = none yet."""
         if self._verified_s is None:
             return -1
         return round((self._clock.monotonic_s() - self._verified_s) * 1000)
 
     def record_verification(self, drift_count: int) -> None:
-        """Fold and bucket were compared; so many keys still differ."""
+        """Record a verification that left so many keys different."""
         self._verified_s = self._clock.monotonic_s()
         self.drift_count = drift_count
 
     def set_state(self, state: State, reason: str = "", *, detail: str = "") -> None:
-        """Be in `state` from now on. `reason` = what is wrong; `detail` = what was done, for the log and `decision`."""
+        """Change to `state`. `reason` = the problem; `detail` = the action, for the log and `decision`."""
         if self.state in STOPPED and not _ends(self.state, state):
             return
         if state != self.state:
             why = "; ".join(filter(None, (reason, detail)))
             self._log_state(state, why)
-            if why and state not in ("LIVE", "RECOVERING"):  # these two are no decisions: it goes on
+            if why and state not in ("LIVE", "RECOVERING"):  # these two states are no decisions: the source goes on
                 self._decision, self._decision_s = _cut(why), self._clock.monotonic_s()
             self.state = state
             self._since_s = self._clock.monotonic_s()
@@ -235,32 +236,32 @@ class Progress:
         log.log(level, "source state", extra=log_fields)
 
     def set_reason(self, reason: str) -> None:
-        """Say why, without a change of state; "" = all is well."""
+        """Set the reason without a change of state; "" = no problem."""
         if reason != self.reason:
             self.reason = reason
             self.changed.set()
 
     def switch_stream(self, position_revision: int, last_revision: int) -> None:
-        """It is another stream now, applied so far, and got so far."""
+        """Take over the figures of another stream."""
         self._other_revision = None
         self.last_revision = last_revision
         self.position_revision = position_revision
 
     def set_head(self, last_revision: int) -> None:
-        """The stream has got so far."""
-        self._note_caught_up()  # up to now it was, if it was
+        """Record the stream's last revision."""
+        self._note_caught_up()  # caught up until now, if it was
         self._other_revision = None
         self.last_revision = max(self.last_revision, last_revision)
 
     def set_other_head(self, last_revision: int) -> None:
-        """The stream that is there now is not the position's: nothing of it is applied, and it has got so far."""
+        """Record the last revision of a present stream that the position is not of: nothing of it is applied."""
         if self._other_revision is None:
             self._note_caught_up()
             self.changed.set()
         self._other_revision = last_revision
 
     def record_report(self) -> None:
-        """The store took a report."""
+        """Record that the store took a report."""
         self._reported_s = self._clock.monotonic_s()
 
     def _note_caught_up(self) -> None:
@@ -268,12 +269,12 @@ class Progress:
             self._caught_up_s = self._clock.monotonic_s()
 
     def report(self) -> SourceReport:
-        """For the store."""
+        """Return the report for the store."""
         self._reported_revision = self.last_revision
         return self.current_report()
 
     def current_report(self) -> SourceReport:
-        """As it is now."""
+        """Return the present report."""
         reason = self.reason[:REASON_CHARS_MAX]
         return SourceReport(self.state, reason, self.last_revision, self.lag, self._detail())
 
@@ -293,17 +294,17 @@ class Progress:
 
 
 def warnings_of(loss_warnings: Sequence[str]) -> list[str]:
-    """Warnings of what a bucket or stream may lose."""
+    """Warnings of settings by which a bucket or stream may lose revisions."""
     return [f"may miss revisions: {warning}" for warning in loss_warnings]
 
 
 def _cut(text: str) -> str:
-    """A text as long as the contract takes it."""
+    """The text, cut to the contract's bound."""
     return text.encode()[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
 def _ends(stop: State, state: State) -> bool:
-    """Whether a source that is stopped is so no more once it is in `state`."""
+    """Whether entering `state` ends a stop."""
     if state in STOPPED or state == "PAUSED":
         return True
     return state == "LIVE" if stop == "OVERSIZE" else state in COPYING

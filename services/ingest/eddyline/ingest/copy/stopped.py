@@ -1,4 +1,4 @@
-"""Why a source stops: its state, its reason, and what an operator can do."""
+"""Stops of a source: state, reason, and the operator's remedy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 STOPPED_BY_POLICY: Final[tuple[StopState, ...]] = ("STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED")
-"""Of them those which a resync would end by taking what there is now, so that only somebody's order may."""
+"""Stops that a resync would end by adopting the present stream, so that only a requested resync may."""
 
 
 def resync_hint(source: str) -> str:
-    """Of those which their policy stopped."""
+    """Remedy of a stop by policy."""
     return f"`eddyline source resync {source}` takes what there is now"
 
 
 class SourceStopped(Exception):
-    """The source must not go on by itself. `reason` is for people."""
+    """The source must not go on without an operator. `reason` is a text for people."""
 
     def __init__(self, state: StopState, reason: str) -> None:
         super().__init__(reason)
@@ -26,14 +26,14 @@ class SourceStopped(Exception):
         self.reason = reason
 
     def until_resync(self, source: str) -> SourceStopped:
-        """The same, with the command that takes what there is now."""
+        """The same stop with the command that adopts the present stream."""
         if self.reason.endswith(resync_hint(source)):
             return self
         return SourceStopped(self.state, f"{self.reason}; {resync_hint(source)}")
 
 
 def expired(stream: Stream, first: int, last: int) -> SourceStopped:
-    """Revisions `first` to `last` left before they were read, and the source's policy is to stop."""
+    """Stop by policy: revisions `first` to `last` left before they were read."""
     return SourceStopped(
         "CURSOR_EXPIRED",
         f"revisions {first} to {last} left {stream.origin}, or were overwritten, before they were read",
@@ -41,10 +41,10 @@ def expired(stream: Stream, first: int, last: int) -> SourceStopped:
 
 
 def oversize(source: str, why: str, place: str) -> SourceStopped:
-    """A message does not fit. The way out comes before the place, since a long reason is cut."""
+    """Stop for a message that does not fit. The remedy comes before the place, since a long reason is cut."""
     resync_hint = f"`eddyline source update {source} --dead-letter-topic TOPIC` sets it aside, or remove it"
     return SourceStopped("OVERSIZE", f"{why}; {resync_hint}: {place}")
 
 
 StopState = Literal["SOURCE_LOST", "STREAM_RECREATED", "CURSOR_AHEAD", "CURSOR_EXPIRED", "OVERSIZE"]
-"""States of `SourceStatus` in which a source stands still until somebody acts."""
+"""States of `SourceStatus` in which a source stands still until an operator acts."""

@@ -1,8 +1,8 @@
-"""A chunk's trace: that of the first sampled message in it; those of others it names as links.
+"""A chunk's trace: that of its first sampled message; spans of other sampled messages become links.
 
-`ingest.receive` begins when that message came, and ends when the chunk goes to the store. One that never does is not told
-of: its messages come again, and are sampled anew.
-Threading: event loop; called by the consumer for every message where anything is traced, so it must not raise.
+`ingest.receive` begins when that message arrived, and ends when the chunk goes to the store. A chunk that never does
+exports no span: its messages come again, and are sampled again.
+Threading: event loop; the consumer calls it for every message while tracing is on, so it must not raise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME: Final = b"\r\n%b:" % TRACEPARENT.encode()
 
 
 def trace_message(tracer: Tracer, chunk: Chunk, headers: bytes, revision: int, source: str) -> None:
-    """Sample a message that went into a chunk, by the context in its headers or by chance."""
+    """Sample a message of a chunk, by the context in its headers or by chance."""
     parent = tracer.sampled(_traceparent(headers))
     if parent is None:
         return
@@ -35,7 +35,7 @@ def trace_message(tracer: Tracer, chunk: Chunk, headers: bytes, revision: int, s
 
 
 def _traceparent(headers: bytes) -> str:
-    """The header of that name, in any case; "" = none that can be read."""
+    """The header of that name, in any case; "" = absent or unreadable."""
     start = headers.lower().find(_NAME)
     if start < 0:
         return ""

@@ -1,1 +1,1 @@
-"""Connection, JetStream API, raw client."""
+"""Connection to NATS, JetStream's API, and the raw client."""

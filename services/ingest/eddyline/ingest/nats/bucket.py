@@ -1,4 +1,4 @@
-"""A bucket as its writers must know it: its stream, and what the settings of the stream allow.
+"""A bucket with the settings that bound its writes.
 
 Threading: immutable.
 """
@@ -26,7 +26,7 @@ class Bucket:
     rollup: bool
 
     def check_takes(self, *, ttl: bool, rollup: bool) -> None:
-        """Refuse a write that the bucket's settings do not allow, as far as they tell.
+        """Refuse a write that the bucket's settings do not allow.
 
         Raises:
             BucketForbids.

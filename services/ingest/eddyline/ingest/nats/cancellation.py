@@ -1,7 +1,7 @@
-"""Keeping a cancellation that somebody else's code swallows.
+"""Preservation of a cancellation that foreign code swallows.
 
 Python's `asyncio.wait_for` before 3.12 returns the result when a cancellation arrives together with it, and nats-py
-waits so for every answer: the task goes on as if nobody had told it to stop, and a shutdown waits for ever. Source:
+awaits every answer so: the task would go on as if it had not been cancelled, and a shutdown would never end. Source:
 CPython issue 81839.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def preserve_cancellation() -> Iterator[None]:
-    """Around foreign awaits: end in CancelledError if the task was cancelled within, whatever came of them."""
+    """Wrap foreign awaits: raises CancelledError if the task was cancelled within, whatever their result."""
     task = asyncio.current_task()
     assert task is not None
     cancelled_before = task.cancelling()

@@ -1,10 +1,10 @@
-"""The connection to NATS: one, for ever, with its own say on whether it stands.
+"""The connection to NATS: one, kept until cancelled, with its own view of whether it is up.
 
-nats-py gives up after 60 tries, and also where the server refuses its credentials, and then stays closed with its
-subscriptions pending; here it retries without end and with full jitter, and a client that closed is replaced. `lost` is
-set in the moment the connection breaks; whoever built something on it waits for `wait_connected` and builds anew.
-A server that is cut off from its cluster goes on serving its connections, and its JetStream answers nothing, or what it knew
-then. So where no answer was of use for MUTE_S, the connection is made anew, to another of the servers given if there is one.
+nats-py gives up after 60 tries, and also if the server refuses its credentials, and then stays closed with its
+subscriptions pending. This connection retries without end and with full jitter, and replaces a client that closed. `lost`
+is set at the moment the connection breaks; its users wait for `wait_connected` and start over. A server that is cut off
+from its cluster still serves its connections, and its JetStream answers nothing, or with old knowledge. So after MUTE_S
+without a useful answer the connection is replaced, by one to another of the given servers if there is one.
 Threading: event loop. nats-py's timers are its own.
 """
 
@@ -38,28 +38,30 @@ log = logging.getLogger(__name__)
 
 RECONNECT_S_MIN: Final = 0.1
 RECONNECT_S_MAX: Final = 2.0
-"""Elsewhere 2 s, always: after a restart of the server all clients dial in the same moment. Full jitter up to 2 s."""
+"""Default in nats-py: always 2 s, so that after a restart of the server all clients dial at the same moment. Full jitter up
+to 2 s."""
 CONNECT_TIMEOUT_S: Final = 2
 PING_INTERVAL_S: Final = 10
-"""Elsewhere 120 s: a vanished server is noticed after four minutes. Two pings unanswered = lost, in 30 s at most; a
-running consumer notices within two heartbeats."""
+"""Default in nats-py: 120 s, so that a vanished server is noticed after four minutes. Two pings unanswered = lost, in 30 s
+at most; a running consumer notices within two heartbeats."""
 MUTE_S: Final = 10.0
-"""Elsewhere never: a client stays with a server that is cut off until that ends. An election takes up to 9 s, and moving
-during one would only break what is about to work."""
+"""nats-py stays with a server that is cut off. An election takes up to 9 s, and moving during one would only break a
+connection that is about to work."""
 
 LOGGED_ERRORS_MAX: Final = 16
-"""Elsewhere every try is a line. So many different ones until it stands again; more are for who debugs."""
+"""nats-py reports every try. So many distinct errors are logged until the connection is up again; more are logged at
+DEBUG."""
 
 _REFUSED: Final = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
-"""What a server says to credentials that it does not take, before it ends the connection."""
+"""A server's error for credentials that it refuses, before it ends the connection."""
 _CONNECTION_ENDS: Final = (ConnectionResetError, BrokenPipeError, UnexpectedEOF)
-"""How a connection ends whose reason was said before."""
+"""Ends of a connection whose reason was reported before."""
 _DENIED: Final = re.compile(r'permissions violation for publish to "([^"]*)"')
 _DENIED_INBOX: Final = re.compile(r'permissions violation for subscription to "([^"]*)"')
 
 
 class Publishing:
-    """A publish under way to `subject`. `ended` is set when no answer will come, `denied` = as NATS does not permit it."""
+    """A publish in flight to `subject`. `ended` is set when no answer will come; `denied` = NATS does not permit it."""
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
@@ -67,11 +69,11 @@ class Publishing:
         self.denied = False
 
     def reason(self) -> str:
-        """Why no answer comes, in words."""
+        """Why no answer comes, as text."""
         return f"NATS does not permit us to publish to {self.subject}" if self.denied else "the connection broke"
 
     def error(self) -> NatsUnreachable:
-        """The same, of a question."""
+        """The same as an error of a request."""
         return NatsUnreachable(self.reason(), **({"deniedSubject": self.subject} if self.denied else {}))
 
 
@@ -89,51 +91,52 @@ class Connection:
         self._client: RawClient | None = None
         self._attempts = 0
         self.trouble = ""
-        """The last error since the connection stood; a refusal of our credentials stays over the end that follows it."""
+        """The last error since the connection was up; a refusal of our credentials outlasts the disconnect that
+        follows it."""
         self._logged: set[str] = set()
-        """Errors that were said in the log since it came, or broke."""
+        """Errors logged since the connection came up, or broke."""
         self._publishing: dict[str, set[Publishing]] = {}
-        """By subject, in lower case: nats-py passes on the server's words so."""
+        """By subject, in lower case: nats-py passes on the server's errors so."""
         self._up = asyncio.Event()
         self._over = asyncio.Event()
         self._mute_since_s: float | None = None
         self._mute_server = ""
         self._inbox_refused_s: float | None = None
-        """When NATS did not let us subscribe to our inbox: no answer reaches us over this connection."""
+        """When NATS denied the subscription to our inbox: no answer reaches us over this connection."""
         self.lost = asyncio.Event()
-        """Of the connection that stands: set when it breaks, and replaced by a fresh one at the next."""
+        """Event of the present connection: set when it breaks, and replaced by a new one at the next."""
 
     @property
     def connected(self) -> bool:
-        """True = the connection stands, as far as we know."""
+        """True = the connection is up, as far as we know."""
         return self._up.is_set()
 
     @property
     def refused(self) -> bool:
-        """True = NATS does not take our credentials, as it last said."""
+        """True = NATS refused our credentials at the last try."""
         return not self.connected and _REFUSED.search(self.trouble) is not None
 
     @property
     def client(self) -> RawClient:
-        """The client of the connection that stands.
+        """The client of the present connection.
 
         Raises:
-            NatsUnreachable: none stands.
+            NatsUnreachable: not connected.
         """
         if self._client is None or not self._up.is_set():
             raise self._unreachable()
         return self._client
 
     async def wait_connected(self) -> None:
-        """Wait until it stands."""
+        """Wait until the connection is up."""
         await self._up.wait()
 
     @contextmanager
     def publishing(self, subject: str) -> Iterator[Publishing]:
-        """Hear what ends a publish to `subject` without an answer.
+        """Watch for events that end a publish to `subject` without an answer.
 
         Raises:
-            NatsUnreachable: no connection stands, or no answer can reach us over it.
+            NatsUnreachable: not connected, or no answer can reach us over this connection.
         """
         if not self._up.is_set():
             raise self._unreachable()
@@ -154,7 +157,7 @@ class Connection:
         return NatsUnreachable(f"not connected to NATS: {self.trouble}" if self.trouble else "not connected to NATS")
 
     def _inbox_denied(self, since_s: float) -> NatsUnreachable:
-        # Permissions may be others by now; the library subscribes once a connection.
+        # Permissions may have changed; the library subscribes once a connection.
         if self._clock.monotonic_s() - since_s >= MUTE_S:
             self._over.set()
         prefix = self._access.inbox_prefix
@@ -164,11 +167,11 @@ class Connection:
         )
 
     def note_answer(self) -> None:
-        """JetStream gave an answer that says something."""
+        """Record a useful answer of JetStream."""
         self._mute_since_s = None
 
     def note_no_answer(self) -> None:
-        """JetStream gave none. Where that lasts, another server is connected to."""
+        """Record a request without a useful answer. If that lasts, the connection moves to another server."""
         now_s = self._clock.monotonic_s()
         if self._mute_since_s is None:
             self._mute_since_s = now_s
@@ -237,7 +240,7 @@ class Connection:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await client.close()
         except (NatsError, OSError, TimeoutError):
-            pass  # it was lost already
+            pass  # lost already
 
     def _next_server(self, servers: list[Server], _info: dict[str, object]) -> tuple[Server, float]:
         self._attempts += 1
@@ -288,9 +291,10 @@ class Connection:
         log.log(self._note_error(error), "nats error", extra=fields(error=repr(error)))
 
     def _note_error(self, error: Exception) -> int:
-        """Remember an error; the level at which it is said.
+        """Remember an error; returns the level at which it is logged.
 
-        Each of thousands of tries fails alike, in one way or by turns: each way is said once until the connection stands.
+        Each of thousands of tries fails alike, in one way or by turns: each way is logged once until the connection is
+        up.
         """
         text = str(error) or type(error).__name__
         was_refused = self.refused
@@ -305,5 +309,5 @@ class Connection:
 
 
 def _host_port(url: str) -> str:
-    """Host and port alone: what tells servers apart."""
+    """Host and port, by which servers are distinguished."""
     return url.rpartition("/")[2].rpartition("@")[2]

@@ -1,14 +1,13 @@
-"""Names of our consumers: by cluster, source, fence and attempt, so that none is ever taken and each tells whose it is.
+"""Names of our consumers, and deletion of stale ones. A name contains cluster, source, fence and attempt, so each is unique.
 
     eddyline-<cluster>-<source>-<16 hex digits of both, and of the topic>-f<fence>-a<attempt>
 
-Cluster and source are shown as far as JetStream's rule for names and its 255 bytes allow; the hash tells them apart.
+Cluster and source are readable as far as JetStream's rule for names and its 255 bytes allow; the hash distinguishes them.
 
-Removing consumers that nobody reads: what a crash, a lost answer or a lost lease left at NATS.
-
-The server removes a consumer by itself after 30 s without a pull; until then it would count against the stream's limits and
-hold memory. A consumer of a newer fence is another replica's, and left alone.
-Failure: what cannot be deleted now is left to the server; nothing depends on it.
+A crash, a lost answer or a lost lease leaves consumers at NATS. The server removes a consumer after 30 s without a pull;
+until then it counts against the stream's limits and uses memory. A consumer with a newer fence belongs to another replica
+and stays.
+Failure: a consumer that cannot be deleted now is left to the server; nothing depends on it.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ _TAIL: Final = re.compile(r"f(\d{1,20})-a(\d{1,20})")
 
 
 def name_prefix(cluster_id: str, source: str, topic: TopicInfo) -> str:
-    """What every consumer of this source of this cluster begins with, and no other's does. When its topic was made tells the
-    cluster from another one that goes by the same id."""
+    """Prefix of every consumer of this source of this cluster, and of no other. The creation time of its topic distinguishes
+    clusters of the same id."""
     readable = "-".join(_ODD.sub("_", part)[:_READABLE_CHARS] for part in (cluster_id, source))
     identity = f"{cluster_id}\0{source}\0{topic.epoch}\0{topic.create_ts_ms}"
     return f"eddyline-{readable}-{xxh3_64_hexdigest(identity.encode())}-"
 
 
 def consumer_name(prefix: str, fence: int, attempt: int) -> str:
-    """The name for one attempt under one lease."""
+    """Name for one attempt under one lease."""
     return f"{prefix}f{fence}-a{attempt}"
 
 
 def fence_in(prefix: str, name: str) -> int | None:
-    """The fence in a name with this prefix; None = not one of that source."""
+    """Fence in a name with this prefix; None = another source's name."""
     match = _TAIL.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
     return int(match[1]) if match is not None else None
 
@@ -57,7 +56,8 @@ log = logging.getLogger(__name__)
 async def delete_stale_consumers(
     jetstream: JetStream, stream_name: str, prefix: str, *, fence: int, keep: str = ""
 ) -> int:
-    """Delete the consumers of a source (by `prefix`) that are not `keep` and not of a newer fence; their number."""
+    """Delete the consumers of a source (by `prefix`) other than `keep` and those with a newer fence; returns their
+    number."""
     deleted = 0
     try:
         for name in await jetstream.consumer_names(stream_name):

@@ -7,10 +7,10 @@
     SU…
     ------END USER NKEY SEED------
 
-A bearer JWT (its claims say `bearer_token`) needs no seed. A seed alone is of a user whom the server's configuration names
-by the public key (`nkey: U…`); its file is one line, SU….
+A bearer JWT (its claims say `bearer_token`) needs no seed. A seed alone is of a user whom the server's configuration
+names by the public key (`nkey: U…`); its file is one line, SU….
 
-Read by ourselves: nats-py reads a file without the first line for ever.
+Parsed here, since nats-py reads a file without the first line in an endless loop.
 Source: NATS's `nsc`, which writes such files; ADR-14 (JWTs).
 Threading: immutable.
 """
@@ -27,7 +27,7 @@ from typing import Final
 import nkeys  # type: ignore[import-untyped]  # no py.typed in it
 
 CREDENTIALS_BYTES_MAX: Final = 64 << 10
-"""Elsewhere unbounded. A JWT with a long list of permissions is a few KiB."""
+"""nats-py has no bound. A JWT with a long list of permissions is a few KiB."""
 
 _JWT: Final = re.compile(rb"BEGIN NATS USER JWT-+\s+([\w-]+\.[\w-]+\.[\w-]+)\s+-+END NATS USER JWT")
 _SEED: Final = re.compile(rb"BEGIN USER NKEY SEED-+\s+(SU[A-Z2-7]+)\s+-+END USER NKEY SEED")
@@ -37,19 +37,19 @@ _SEED_ALONE: Final = re.compile(rb"\s*(SU[A-Z2-7]+)\s*")
 
 
 class MalformedCredentials(Exception):
-    """Bytes that are no credentials; the text says what is missing, and nothing of what is there."""
+    """Bytes that are no credentials; the text names the missing part, and quotes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What signs for a user. No `jwt` = a seed alone; no `seed` = a bearer JWT."""
+    """Signing keys of a user. No `jwt` = a seed alone; no `seed` = a bearer JWT."""
 
     jwt: bytes = field(repr=False)
     seed: bytes = field(repr=False)
 
     @classmethod
     def parse_seed(cls, text: bytes) -> Credentials:
-        """Read the bytes of a file with a seed alone.
+        """Parse the bytes of a file with a seed alone.
 
         Raises:
             MalformedCredentials.
@@ -63,7 +63,7 @@ class Credentials:
 
     @classmethod
     def parse(cls, text: bytes) -> Credentials:
-        """Read a credentials file's bytes.
+        """Parse a credentials file's bytes.
 
         Raises:
             MalformedCredentials.
@@ -84,7 +84,7 @@ class Credentials:
         return credentials
 
     def sign(self, nonce: str) -> bytes:
-        """The nonce's signature, in base64; of a bearer JWT nothing."""
+        """Sign the nonce, in base64; of a bearer JWT nothing."""
         if not self.seed:
             return b""
         pair = nkeys.from_seed(bytearray(self.seed))
@@ -95,7 +95,7 @@ class Credentials:
         return base64.b64encode(signature)
 
     def _claims(self) -> tuple[str, bool]:
-        """The user whom the JWT names, and whether it is a bearer's."""
+        """User named by the JWT, and whether it is a bearer's."""
         claims = self.jwt.split(b".")[1]
         try:
             claims_object = json.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)))

@@ -1,12 +1,11 @@
 """JetStream's API, as far as ingest needs it: raw requests, typed answers.
 
-nats-py's own layer is not used: it has no creation time in nanoseconds, no paged subjects, and makes consumers and
-subscriptions of its own behind some calls.
-In a cluster any server tells of a stream without a leader, as it knew it last, and a leader that was cut off goes on as one
-for a while: what such an answer lacks looks deleted, or rolled back. So figures and subjects of a stream are taken only
-from a leader that has a majority behind it.
-Failure: no answer, no connection, or a refusal is `NatsUnreachable` with the server's words; a stream that is not there
-is `BucketNotFound`; a message or consumer that is not there is None or False.
+nats-py's own layer has no creation time in nanoseconds, no paged subjects, and creates consumers and subscriptions of its
+own behind some calls. In a cluster any server answers for a stream without a leader, from its last knowledge, and a
+leader that was cut off acts as one for a while: in such an answer the missing part looks deleted, or rolled back. So
+figures and subjects of a stream are accepted only from a leader with a majority.
+Failure: no answer, no connection, or a refusal is `NatsUnreachable` with the server's description; a stream that does not
+exist is `BucketNotFound`; a message or consumer that does not exist is None or False.
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.connection import Connection
 
 PEER_LAG_MAX: Final = 1_000
-"""Operations: below it a server that is current is as near to its leader as the network lets it be."""
+"""Operations: a current server below it is as close to its leader as the network allows."""
 TIMEOUT_S: Final = 5.0
-"""Elsewhere 0.5 s (nats-py's request) or 5 s (its JetStream calls). A leader election takes up to 4 s."""
+"""Default in nats-py: 0.5 s (request) or 5 s (JetStream calls). A leader election takes up to 4 s."""
 LISTING_TIMEOUT_S: Final = 15.0
 """100 000 names take 0.15 s of an idle server."""
 PAGES_MAX: Final = 10_000
-"""A thousand million names: above it the server's paging goes in circles."""
+"""A thousand million names: above it the server's paging does not end."""
 INACTIVE_THRESHOLD_NS: Final = 30_000_000_000
 
 REPLICA_ACTIVE_NS_MAX: Final = 3_000_000_000
-"""A replica that was heard from so lately has elected nobody else: servers wait for 4 s at least before they do."""
+"""A replica active so recently has elected no other leader: servers wait for at least 4 s before they do."""
 
 _UNAVAILABLE: Final = 10008
 _STREAM_NOT_FOUND: Final = 10059
 _MESSAGE_NOT_FOUND: Final = 10037
 _CONSUMER_NOT_FOUND: Final = 10014
 _BEHIND_ALL: Final = 1 << 40
-"""An offset behind every subject: the server counts them and lists none."""
+"""Offset behind every subject: the server counts them and lists none."""
 _EVERY_SUBJECT: Final = KeyRule(b"", "")
-"""Of a stream by itself: a subject is a key."""
+"""Rule of a stream without a bucket: a subject is a key."""
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 
 Json = dict[str, object]
@@ -64,7 +63,7 @@ DeliverPolicy = Literal["by_start_sequence", "last_per_subject"]
 
 
 class StoredMessage(TypedDict):
-    """A message as STREAM.MSG.GET gives it. `time_ns` = when NATS took it."""
+    """A message as STREAM.MSG.GET returns it. `time_ns` = when NATS stored it."""
 
     subject: str
     seq: int
@@ -74,7 +73,7 @@ class StoredMessage(TypedDict):
 
 
 class MadeConsumer(NamedTuple):
-    """Messages that wait for a consumer, and how many the server lets one pull ask for, 0 = any number."""
+    """Messages pending for a consumer, and the server's bound for one pull, 0 = none."""
 
     pending: int
     batch_max: int
@@ -82,8 +81,8 @@ class MadeConsumer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """All subjects of a bucket that have a message. `paged` = not read at one moment; `most` = messages of the subject that
-    has most."""
+    """All subjects of a bucket that have a message. `paged` = read at several moments; `most` = messages of the subject with
+    the most."""
 
     names: frozenset[bytes]
     paged: bool
@@ -99,7 +98,7 @@ class JetStream:
         self.prefix = f"$JS.{domain}.API" if domain else "$JS.API"
 
     async def stream(self, bucket: str) -> Stream:
-        """The stream of a bucket.
+        """Return the stream of a bucket.
 
         Raises:
             BucketNotFound, NatsUnreachable.
@@ -107,7 +106,7 @@ class JetStream:
         return await self._bucket_stream(bucket, await self._bucket_info(bucket))
 
     async def named_stream(self, name: str) -> Stream:
-        """A stream by its name.
+        """Return a stream by its name.
 
         Raises:
             BucketNotFound, NatsUnreachable.
@@ -119,7 +118,7 @@ class JetStream:
         )
 
     async def source_stream(self, definition: SourceDefinition) -> Stream:
-        """The stream that a source reads.
+        """Return the stream that a source reads.
 
         Raises:
             BucketNotFound, NatsUnreachable.
@@ -129,7 +128,7 @@ class JetStream:
         return await self.named_stream(definition.stream)
 
     async def refresh(self, stream: Stream) -> Stream:
-        """The stream of this name as it is now.
+        """Return the stream of this name as it is now.
 
         Raises:
             BucketNotFound, NatsUnreachable.
@@ -137,7 +136,7 @@ class JetStream:
         return await (self.stream(stream.bucket) if stream.bucket else self.named_stream(stream.name))
 
     async def bucket(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Bucket:
-        """A bucket as its writers must know it.
+        """Return a bucket with the settings that bound its writes.
 
         Raises:
             BucketNotFound, NatsUnreachable.
@@ -153,10 +152,10 @@ class JetStream:
         )
 
     async def subjects(self, stream: Stream) -> Subjects:
-        """Every subject of the bucket that has a message now.
+        """List every subject of the bucket that has a message now.
 
         Raises:
-            BucketNotFound, NatsUnreachable: nothing is known then.
+            BucketNotFound, NatsUnreachable: the list is incomplete.
         """
         names: set[bytes] = set()
         offset = most = 0
@@ -179,7 +178,7 @@ class JetStream:
     async def stray_subjects(self, stream: Stream) -> StraySubjects | None:
         """Subjects of a bucket's stream that are none of its keys; None = it holds none.
 
-        One request where there is none, which counts on the server and lists nothing.
+        One request if there is none, which counts on the server and lists nothing.
 
         Raises:
             BucketNotFound, NatsUnreachable.
@@ -202,7 +201,7 @@ class JetStream:
             offset += len(listed)
             if not listed or len(first) >= SUBJECTS_SHOWN or offset >= _number(answer, "total"):
                 break
-        # A key that came between the server's two counts is no stray, and none is then found.
+        # A key that came between the server's two counts is no stray; the list then has none.
         return StraySubjects(max(count, len(first)), held, tuple(first[:SUBJECTS_SHOWN])) if first else None
 
     async def message_at(self, stream: Stream, revision: int) -> StoredMessage | None:
@@ -214,19 +213,19 @@ class JetStream:
         return await self._message(stream, {"last_by_subj": subject})
 
     async def next_message(self, stream: Stream, revision: int) -> StoredMessage | None:
-        """The first message from `revision` (inclusive) on, whatever its subject; None = none now."""
+        """The first message from `revision` (inclusive) on, of any subject; None = none now."""
         return await self._message(stream, {"seq": revision, "next_by_subj": ">"})
 
     async def newest_message(self, stream: Stream, revision: int) -> StoredMessage | None:
-        """The message with the highest revision up to `revision` (inclusive) that there is; None = none is left.
+        """The message with the highest revision up to `revision` (inclusive) that is left; None = none.
 
-        One question where it is there; else about twice as many as the distance to the one found has bits.
+        One request if `revision` itself is left; else about twice as many as the distance to the message has bits.
         """
         if revision < max(stream.first_revision, 1):
             return None
         found = await self.message_at(stream, revision)
         if found is not None and not found["subject"].encode().startswith(stream.prefix):
-            found = None  # none of the bucket's
+            found = None  # no key of the bucket
         empty_from, step = revision, 1  # nothing is left from there up to `revision`
         while found is None and empty_from > stream.first_revision:
             at = max(revision - step, stream.first_revision)
@@ -249,9 +248,9 @@ class JetStream:
     async def create_consumer(
         self, stream: Stream, name: str, *, policy: DeliverPolicy, start_revision: int, metadata: dict[str, str]
     ) -> MadeConsumer:
-        """Make a pull consumer that acknowledges nothing, within the limits that the stream sets for consumers.
+        """Create a pull consumer without acknowledgements, within the limits that the stream sets for consumers.
 
-        From a revision on it brings every message of the stream, so that one that is no key of the bucket is seen.
+        From a revision on it brings every message of the stream, also those that are no key of the bucket.
         """
         config: Json = {
             "name": name,
@@ -277,7 +276,7 @@ class JetStream:
         return MadeConsumer(_number(answer, "num_pending"), max(batch_max, 0))
 
     async def delete_consumer(self, stream_name: str, name: str) -> bool:
-        """Delete a consumer; False = it was not there."""
+        """Delete a consumer; False = it did not exist."""
         answer = await self._request(f"CONSUMER.DELETE.{stream_name}.{name}", {}, absent=_CONSUMER_NOT_FOUND)
         return bool(answer)
 
@@ -295,7 +294,7 @@ class JetStream:
         raise NatsUnreachable(f"the consumers of {stream_name} did not end after {PAGES_MAX} pages")
 
     async def _bucket_stream(self, bucket: str, answer: Json) -> Stream:
-        """A bucket's stream, with the rule of its keys. A message is read only where the configuration leaves it open."""
+        """A bucket's stream, with the rule of its keys. Reads a message only if the configuration leaves the rule open."""
         config = _object(answer, "config")
         rules = possible_rules(bucket, config)
         stream = _stream_of(answer, bucket=bucket, rule=rules[0])
@@ -336,7 +335,7 @@ class JetStream:
     async def _request(
         self, path: str, body: Json, *, origin: str = "", absent: int = 0, timeout_s: float = TIMEOUT_S
     ) -> Json:
-        """Ask; an empty answer where the server says `absent`."""
+        """Send a request; returns an empty answer if the server replies with error code `absent`."""
         try:
             client = self._connection.client
             with self._connection.publishing(f"{self.prefix}.{path}") as publishing:
@@ -370,7 +369,7 @@ class JetStream:
 
 
 def nameable(subject: bytes) -> bool:
-    """True = the API, whose names are JSON, can say this subject exactly; the server takes any bytes in subjects."""
+    """True = the API, whose names are JSON, can express this subject exactly; the server accepts any bytes in subjects."""
     try:
         return _REPLACED not in subject.decode()
     except UnicodeDecodeError:
@@ -378,10 +377,11 @@ def nameable(subject: bytes) -> bool:
 
 
 def has_majority(answer: Json) -> bool:
-    """False = it tells of a replicated stream, and not by a leader that hears of enough others. True elsewhere."""
+    """False = the answer is about a replicated stream, and not from a leader that is in contact with a majority. Else
+    True."""
     cluster = answer.get("cluster")
     if not isinstance(cluster, dict):
-        return True  # a server alone, or no stream's answer
+        return True  # a single server, or no answer about a stream
     if not cluster.get("leader"):
         return False
     replicas = cluster.get("replicas")
@@ -396,8 +396,8 @@ def _is_active(replica: Json) -> bool:
 
 
 def peer_troubles(answer: Json) -> list[str]:
-    """Which servers of a replicated stream lag behind its leader or are away, in words: with one more of them gone there may
-    be no majority, and what the others acknowledged is on fewer disks than its replicas say."""
+    """Servers of a replicated stream that lag behind its leader or are offline, as texts. Without one more of them there may
+    be no majority, and acknowledged messages are on fewer disks than the stream's replicas say."""
     cluster = answer.get("cluster")
     replicas = cluster.get("replicas") if isinstance(cluster, dict) else None
     troubles = []
@@ -447,7 +447,7 @@ def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
 
 
 def _unfit(config: Json, prefix: str) -> str:
-    """Why a stream of this configuration cannot be copied; `prefix` = of a bucket's keys, "" = it is none."""
+    """Why a stream of this configuration cannot be copied; `prefix` = of a bucket's keys, "" = a stream without a bucket."""
     if config.get("retention") == "workqueue":
         return (
             "it is a work queue, of which each message is one consumer's alone: copy a stream that has it as its source"
@@ -460,13 +460,13 @@ def _unfit(config: Json, prefix: str) -> str:
 
 
 def _inactive_ns_max(config: Json) -> int:
-    """The longest inactivity that the stream lets a consumer have, 0 = any."""
+    """The longest inactivity that the stream allows a consumer, 0 = no bound."""
     limits = config.get("consumer_limits")
     return max(_number(limits, "inactive_threshold"), 0) if isinstance(limits, dict) else 0
 
 
 def _covers(subject: str, prefix: str) -> bool:
-    """Whether a stream's subject takes keys of a bucket."""
+    """Whether a stream's subject matches keys of a bucket."""
     return subject.startswith(prefix) or subject in (">", "$KV.>", "$KV.*.>")
 
 

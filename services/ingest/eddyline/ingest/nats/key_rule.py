@@ -1,7 +1,6 @@
-"""The rule by which a bucket's subjects become keys: which prefix the subjects of its stream have.
+"""The rule by which a bucket's subjects become keys: the common prefix of the subjects of its stream.
 
-A stream's configuration names the prefixes that are possible, and the first message that the stream holds decides between
-them:
+A stream's configuration names the possible prefixes, and the first message that the stream holds decides between them:
 
     own subjects   $KV.<bucket>.            a bucket that takes its writes; a mirror or a source that is transformed to it
     mirror         $KV.<mirrored bucket>.   a mirror keeps the subjects of the bucket that it mirrors
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BUCKET_STREAM: Final = "KV_"
-"""What the name of a bucket's stream begins with."""
+"""Prefix of the name of a bucket's stream."""
 SUBJECTS_SHOWN: Final = 3
 SUBJECT_CHARS_SHOWN: Final = 80
 
@@ -31,7 +30,7 @@ _CHAIN: Final = re.compile(rb"\$KV\.[^.]+\.")
 
 
 class KeyRule(NamedTuple):
-    """Subjects begin with `prefix`, and the rest of each is its key. `name` = the rule, in words."""
+    """Subjects begin with `prefix`, and the rest of each is its key. `name` = the rule as text."""
 
     prefix: bytes
     name: str
@@ -39,14 +38,14 @@ class KeyRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StraySubjects:
-    """Subjects that a bucket's stream holds and that are no keys of the bucket: how many, and the first of them."""
+    """Subjects of a bucket's stream that are no keys of the bucket: their number, and the first of them."""
 
     count: int
     subject_count: int
     first: tuple[str, ...]
 
     def reason(self, rule: KeyRule) -> str:
-        """Why the bucket cannot be copied, where `rule` is that of its keys."""
+        """Why the bucket cannot be copied; `rule` = that of its keys."""
         subjects_text = ", ".join(subject[:SUBJECT_CHARS_SHOWN] for subject in self.first)
         more = ", …" if self.count > len(self.first) else ""
         prefix = rule.prefix.decode(errors="backslashreplace")
@@ -57,7 +56,7 @@ class StraySubjects:
 
 
 def own_rule(bucket: str) -> KeyRule:
-    """Of a bucket whose stream takes its writes."""
+    """Rule of a bucket whose stream takes its writes."""
     return KeyRule(f"$KV.{bucket}.".encode(), "the bucket's own subjects")
 
 
@@ -83,7 +82,7 @@ def possible_rules(bucket: str, config: Mapping[str, object]) -> tuple[KeyRule, 
 
 
 def rule_of(rules: tuple[KeyRule, ...], subject: bytes, *, is_mirror: bool) -> KeyRule:
-    """The rule by which the stream's first message is a key; the likeliest where none is."""
+    """Rule under which the stream's first message is a key; the likeliest if none matches."""
     for rule in rules:
         if subject.startswith(rule.prefix):
             return rule
@@ -95,7 +94,7 @@ def rule_of(rules: tuple[KeyRule, ...], subject: bytes, *, is_mirror: bool) -> K
 
 
 def _transform(transform: object) -> bytes:
-    """What every subject that a transform writes begins with; b"" = it has no such start."""
+    """Common prefix of the subjects that a transform writes; b"" = none."""
     dest = transform.get("dest") if isinstance(transform, dict) else None
     if not isinstance(dest, str):
         return b""

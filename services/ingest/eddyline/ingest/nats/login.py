@@ -1,14 +1,15 @@
-"""How we are let in at NATS: servers, credentials, TLS, as the settings say.
+"""Login at NATS: servers, credentials and TLS, from the settings.
 
-Credentials, the first of these that is set: base64 of a credentials file's text; a credentials file; the file of an nkey's
-seed; user and password (or a token) in the URL; none, or what our certificate says (the server's `verify_and_map`). What is
-in a URL is taken out of it before anything is dialled, and percent-decoded, which nats-py does not do.
+Credentials, the first of these that is set: base64 of a credentials file's text; a credentials file; the file of an
+nkey's seed; user and password (or a token) in the URL; none, or the name in our certificate (the server's
+`verify_and_map`). Credentials in a URL are removed from it before anything is dialled, and percent-decoded, which nats-py
+does not do.
 
-I1: no secret is in any text that we make: not in an error, a log, a status, a repr. Nothing of them is written to disk.
-I2: where TLS is asked for (`tls://`, or any TLS setting) nothing is said to a server before the connection is encrypted.
-Failure: a file that is missing or wrong refuses the start, as a SettingsError that names the setting. A credentials file is
-read again at each connection, since what is in it expires and is renewed; where that fails later on, what was read last
-is used again. It is a small local file, read in the loop. Certificates likewise: `nats_tls`.
+I1: no text that we make contains a secret: no error, log, status or repr. No secret is written to disk.
+I2: if TLS is required (`tls://`, or any TLS setting) nothing is sent to a server before the connection is encrypted.
+Failure: a file that is missing or malformed refuses the start, as a SettingsError that names the setting. A credentials
+file is read again at each connection, since its contents expire and are renewed; if that fails later on, the contents
+read last are used again. It is a small local file, read on the event loop. Certificates likewise: `nats.tls`.
 Threading: event loop.
 """
 
@@ -43,7 +44,7 @@ SCHEMES: Final = ("nats", "tls")
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """User and password, or a token, of a URL. Empty = none."""
+    """User and password, or a token, from a URL. Empty = none."""
 
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
@@ -52,7 +53,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class NatsAccess:
-    """What a connection needs. `servers` hold no secrets; `tls` None = encrypted only where the server insists."""
+    """Parameters of a connection. `servers` contain no secrets; `tls` None = encrypted only if the server insists."""
 
     servers: tuple[str, ...]
     login: Login = Login()
@@ -63,7 +64,7 @@ class NatsAccess:
 
 
 class CredentialsSource:
-    """Credentials, read anew for each connection where they are a file's."""
+    """Credentials; those of a file are read again for each connection."""
 
     def __init__(self, credentials: Credentials, *, file: Path | None = None, parse: Parse = Credentials.parse) -> None:
         self._credentials = credentials
@@ -75,21 +76,21 @@ class CredentialsSource:
         return f"CredentialsSource({self._file or 'given'})"
 
     def sign(self, nonce: str) -> bytes:
-        """The server's nonce signed, in base64. Comes first, so it is what reads the file."""
+        """Sign the server's nonce, in base64. nats-py calls this first, so this reads the file."""
         self._read()
         return self._credentials.sign(nonce)
 
     def jwt(self) -> bytearray:
-        """The JWT that the last signature is of."""
+        """The JWT of the last signature."""
         return bytearray(self._credentials.jwt)
 
     @property
     def is_nkey(self) -> bool:
-        """True = there is no JWT: the public key is who we are."""
+        """True = there is no JWT: the public key identifies us."""
         return not self._credentials.jwt
 
     def public_key(self) -> str:
-        """The key that the last signature is of."""
+        """The public key of the last signature."""
         return self._credentials.public_key()
 
     def _read(self) -> None:
@@ -105,10 +106,10 @@ class CredentialsSource:
 
 
 def nats_access(settings: IngestSettings) -> NatsAccess:
-    """What the settings say, with every file read and checked.
+    """Build the access from the settings, with every file read and checked.
 
     Raises:
-        SettingsError: one line that names the setting, and nothing of a secret.
+        SettingsError: one line that names the setting, and no part of a secret.
     """
     split = [_split(part.strip()) for part in settings.nats_url.split(",") if part.strip()]
     if not split:
@@ -134,7 +135,7 @@ def _split(text: str) -> SplitResult:
     except ValueError:
         host, port = None, None
     if not host or url.scheme not in SCHEMES or url.path not in {"", "/"} or url.query or url.fragment or port == 0:
-        # Not shown: what cannot be read as a URL may hold a password anywhere.
+        # The message leaves the text out: a malformed URL may hold a password anywhere.
         raise SettingsError(
             f"{PREFIX}NATS_URL is not nats://[user:password@]host[:port] or tls://…; in user and password "
             "@ : / ? # % and , are percent-encoded"

@@ -1,18 +1,18 @@
-"""nats-py's client with a second way to receive, and a refusal to speak in clear text where TLS is asked for.
+"""nats-py's client with a raw way to receive, and without clear text if TLS is required.
 
-It receives by a plain function, called with the bytes as they came.
+A raw subscription calls a plain function with the bytes of each message.
 
-Elsewhere (`Client.subscribe`): a queue, a task and a message object for each message, subjects decoded as UTF-8 and
-headers folded into a dict. A subject that is not UTF-8, which the server takes, then breaks the connection again and
-again, and repeated headers are lost. Here: 4 times as fast, bytes as they are (`raw_parser`).
+nats-py's `Client.subscribe` takes a queue, a task and a message object for each message, decodes subjects as UTF-8 and
+folds headers into a dict. A subject that is not UTF-8, which the server accepts, then breaks the connection again and
+again, and repeated headers are lost. The raw way is 4 times as fast, and passes bytes unchanged (`raw_parser`).
 
-TLS: nats-py encrypts only where the server says so, also for `tls://`, and then sends the password in clear text to one that
-does not. With `tls` it takes up what a server offers, by what is to be gone by in that moment, and ends a connection that is
-not encrypted before its first word.
+TLS: nats-py encrypts only if the server demands it, also for `tls://`, and else sends the password in clear text. With
+`tls` this client accepts a server's offer, with the certificate files of that moment, and ends a connection that is not
+encrypted before it sends anything.
 
 Cost: it overrides `ssl_context`, and `_public_nkey`, `_ps`, `_process_info`, `_connect_to_server` and `_connect_command`,
-which nats-py keeps to itself; `tests/ingest/nats/test_raw_client.py` and `test_nats_access.py` hold it to what we need, and
-the version is pinned.
+which are private to nats-py; `tests/ingest/nats/test_raw_client.py` and `test_login.py` test them, and the version is
+pinned.
 Threading: event loop; the function runs inside the client's reading task and must neither block nor raise.
 """
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 
 class RawSubscription:
-    """One raw subscription; the owner ends it."""
+    """One raw subscription; its owner must end it."""
 
     def __init__(self, client: RawClient, subscription: Subscription) -> None:
         self._client = client
         self._subscription = subscription
 
     async def end(self) -> None:
-        """Receive no more. Harmless on a lost connection."""
+        """Stop receiving. Harmless on a lost connection."""
         self._client.receivers.pop(self._subscription._id, None)
-        with suppress(NatsError):  # closed, or ended before: nothing is left to take back
+        with suppress(NatsError):  # closed, or ended before
             await self._subscription.unsubscribe()
 
 
 class RawClient(Client):
-    """See the module. `tls` = nothing is said before it is on; None = as the server wants it. `nkey` gives the public key
-    that the nonce was signed with, and is asked after each signature; None = a JWT says who we are, or nothing does."""
+    """See the module. `tls` = send nothing before it is on; None = as the server demands. `nkey` returns the public key of
+    the last signature, and is called after each; None = a JWT identifies us, or nothing does."""
 
     def __init__(self, *, tls: NatsTls | None = None, nkey: Callable[[], str] | None = None) -> None:
         self._nkey = nkey
@@ -64,16 +64,16 @@ class RawClient(Client):
 
     @property
     def _public_nkey(self) -> str | None:
-        """Of the connection that is being made."""
+        """Key of the connection that is being made."""
         return self._nkey() if self._nkey is not None else None
 
     @_public_nkey.setter
     def _public_nkey(self, _value: str | None) -> None:
-        """The library sets it once, and a file's key may be another one by the next connection."""
+        """Ignored: the library sets it once, and a file's key may be another one by the next connection."""
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """Of the connection that is being made."""
+        """Context of the connection that is being made."""
         return self._tls.context() if self._tls is not None else super().ssl_context
 
     async def subscribe_raw(self, subject: str, receive: Receive) -> RawSubscription:
@@ -87,8 +87,8 @@ class RawClient(Client):
         return RawSubscription(self, subscription)
 
     async def _connect_to_server(self, s: Srv) -> None:
-        # The library drops the socket of a try that got no further than that. A server that hangs takes connections and
-        # says nothing, so each try would leave one open until it ends or goes on.
+        # The library leaks the socket of a try that only connected. A server that hangs accepts connections and sends
+        # nothing, so each try would leave one open until it ends or goes on.
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
         await super()._connect_to_server(s)
@@ -104,7 +104,7 @@ class RawClient(Client):
         return super()._connect_command()
 
     async def close(self) -> None:
-        """Close for good, the socket too: nats-py leaves it open where it was cancelled within a close of its own."""
+        """Close the client and its socket: nats-py leaves the socket open if it was cancelled within a close of its own."""
         await super().close()
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]

@@ -1,13 +1,13 @@
-"""Taking what a NATS server sends apart: messages of raw subscriptions at once, everything else by nats-py's parser.
+"""Parser of a NATS server's bytes: messages of raw subscriptions here, everything else by nats-py's parser.
 
     control line   MSG <subject> <sid> [<reply> ]<size> CRLF                   then size bytes, CRLF
                    HMSG <subject> <sid> [<reply> ]<header size> <size> CRLF    then size bytes, the header block first, CRLF
                    anything else, one line: PING, PONG, INFO, +OK, -ERR
 
-Elsewhere (`nats.protocol.parser`): a regular expression of six groups, a dict and two moves of the buffer a message, 33 %
-of ingest's time at a bucket's first copy. Here a line is found and split. nats-py's parser is given one whole operation at a
-time, so that it never stops within one.
-Source: the NATS client protocol. Cost: it takes the place of `Client._ps`.
+nats-py (`nats.protocol.parser`) spends a regular expression of six groups, a dict and two moves of the buffer on each
+message, 33 % of ingest's time at a bucket's first copy. This parser finds a line and splits it. nats-py's parser gets one
+whole operation at a time, so that it never stops within one.
+Source: the NATS client protocol. Cost: it replaces `Client._ps`.
 Threading: event loop, within the client's reading task.
 """
 
@@ -40,21 +40,21 @@ class RawParser(Parser):
         self._receivers = receivers
 
     def reset(self) -> None:
-        """Forget what was half received: another connection begins."""
+        """Forget a partial operation: another connection begins."""
         super().reset()
         self._rest = bytearray()
         self._needed = 0
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take `data` after what came before; each whole operation is handled before this returns.
+        """Append `data`; each whole operation is handled before this returns.
 
         Raises:
-            ProtocolError: no NATS server sends that.
+            ProtocolError: no NATS server sends such bytes.
         """
         rest = self._rest
         rest += data
         if len(rest) < self._needed:
-            return  # a large message is looked at when all of it is here, not again with each piece
+            return  # a large message is parsed once, after all of it has arrived
         self._needed = 0
         received = bytes(rest)
         rest.clear()
@@ -77,7 +77,7 @@ class RawParser(Parser):
             else:
                 await super().parse(received[offset:stop])
                 if rest is not self._rest:
-                    return  # that was this connection's end
+                    return  # the operation ended this connection
             offset = stop
         if len(received) - offset > LINE_BYTES_MAX and not self._needed:
             raise ProtocolError

@@ -1,4 +1,5 @@
-"""One request to NATS, ended as soon as no answer will come: nats-py waits for its whole time where NATS does not permit it.
+"""One request to NATS, ended as soon as no answer can come: nats-py waits its whole timeout if NATS does not permit the
+request.
 
 Threading: event loop.
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 async def request(
     client: Client, publishing: Publishing, value: bytes, *, timeout_s: float, headers: dict[str, str] | None = None
 ) -> bytes | None:
-    """The answer's bytes; None = none will come: see `publishing`.
+    """Return the answer's bytes; None = none will come: see `publishing`.
 
     Raises:
         NatsError, OSError, TimeoutError.

@@ -1,4 +1,4 @@
-"""A stream, mostly a bucket's, as JetStream tells it: identity, bounds, and what it may drop by itself.
+"""A stream, mostly a bucket's, as JetStream reports it: identity, bounds, and the messages it may drop.
 
 Threading: immutable.
 """
@@ -14,14 +14,14 @@ from typing import Final
 from eddyline.ingest.nats.key_rule import KeyRule, own_rule
 
 BUCKET_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
-"""JetStream's own rule for buckets, and the store's bound."""
+"""JetStream's own rule for names of buckets, and the store's bound."""
 STREAM_PATTERN: Final = re.compile(r"[^\s.*>/\\]{1,255}")
-"""And for streams."""
+"""JetStream's own rule for names of streams, and the store's bound."""
 HISTORY_MAX: Final = 64
 """JetStream's own bound of a bucket's history."""
 NO_BOUND_NS: Final = 0
 MSG_TTL_NS_MIN: Final = 1_000_000_000
-"""The shortest time to live that the server takes for one message."""
+"""The shortest time to live that the server accepts for one message."""
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
@@ -30,12 +30,12 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 class Stream:
     """A stream at one moment of the server.
 
-    Of a bucket, or, where `bucket` is "", a stream by itself: every subject is a key.
-    `plain` = it has the bucket's subjects and no others, so that revisions are missing only where messages are gone.
-    `history` = newest messages kept of each subject, 0 = all. `last_revision` 0 = it never had a message. `limited` = the
-    number or the bytes of its messages have a bound. `expiry_markers` = the server says when a key's last message aged out.
-    `unfit` = why it cannot be copied, in words; "" = it can. `rule_name` = how its subjects become keys.
-    `inactive_ns_max` = how long a consumer may be inactive at most before the server removes it, 0 = any time.
+    Of a bucket, or, if `bucket` is "", a stream without one: every subject is a key. `plain` = it has the bucket's
+    subjects and no others, so that revisions are missing only if messages are gone. `history` = newest messages kept of
+    each subject, 0 = all. `last_revision` 0 = it never had a message. `limited` = the number or the bytes of its messages
+    have a bound. `expiry_markers` = the server writes a marker when a key's last message expires. `unfit` = why it cannot
+    be copied, as text; "" = it can. `rule_name` = how its subjects become keys. `inactive_ns_max` = longest inactivity of
+    a consumer before the server removes it, 0 = no bound.
     """
 
     name: str
@@ -67,23 +67,23 @@ class Stream:
 
     @property
     def rule_note(self) -> str:
-        """The rule, in words, where it is not the first one."""
+        """The rule as text, unless it is the default one."""
         is_first = not self.bucket or self.rule == own_rule(self.bucket)
         return "" if is_first else f"keys under {self.filter_subject} ({self.rule_name})"
 
     @property
     def origin(self) -> str:
-        """What it is, in words."""
+        """Bucket or stream, with its name, as text."""
         return f"bucket {self.bucket}" if self.bucket else f"stream {self.name}"
 
     @property
     def may_evict(self) -> bool:
-        """True = messages may go by limits or age, not only because the same key is written again."""
+        """True = messages may leave by limits or age, not only because the same key is written again."""
         return not self.discard_new or self.max_age_ns > 0 or self.msg_ttl
 
     @property
     def loss_warnings(self) -> list[str]:
-        """What of its settings lets revisions go before they are read, in words; for people."""
+        """Settings that let revisions leave before they are read, as texts."""
         warnings = []
         if self.bucket and 0 < self.history < HISTORY_MAX:
             history_text = "1 revision" if self.history == 1 else f"{self.history} revisions"
@@ -96,7 +96,7 @@ class Stream:
 
     @property
     def settings(self) -> tuple[object, ...]:
-        """What of its configuration decides how it is read, and what its holes mean."""
+        """The part of its configuration that decides how it is read, and the meaning of missing revisions."""
         evicts = self.discard_new, self.max_age_ns, self.msg_ttl, self.expiry_markers, self.limited
         return self.prefix, self.plain, self.history, evicts
 
@@ -110,12 +110,12 @@ class Stream:
 
     @property
     def identity(self) -> bytes:
-        """What gaps name the stream by."""
+        """Identity of the stream in gaps."""
         return self.created_ns.to_bytes(8, "little", signed=True)
 
     @property
     def filter_subject(self) -> str:
-        """Every key of the bucket, and nothing else that its stream may hold."""
+        """Subject that matches every key of the bucket, and nothing else that its stream may hold."""
         return self.prefix.decode() + ">"
 
 

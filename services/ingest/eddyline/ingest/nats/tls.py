@@ -1,11 +1,11 @@
-"""TLS of connections to NATS: authorities and our own certificate, read anew for a connection where their files are others.
+"""TLS of connections to NATS: authorities and our own certificate, reloaded for a connection if their files changed.
 
-Certificates live for days, the process for months: with what was read at the start it would be let in until the first
-connection after their end, and then never again.
-I1: nothing of a key is in any text that we make.
-Failure: a SettingsError that names the setting at the start. Where a later read fails (a certificate that is written before
-its key), what was read last is used on, and the log says so once.
-Threading: event loop. A look is a stat of each file; what is new is read and judged in some milliseconds.
+Certificates live for days, the process for months: with the files of the start it could connect until they expire, and
+then never again.
+I1: no text that we make contains any part of a key.
+Failure: a SettingsError that names the setting at the start. If a later read fails (a certificate written before its
+key), the previous files stay in use, and the log has one line about it.
+Threading: event loop. A poll is a stat of each file; loading changed files takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class NatsTls:
-    """What a connection is encrypted by."""
+    """TLS context of connections to NATS."""
 
     def __init__(self, settings: IngestSettings) -> None:
         """Read the files that the settings name.
@@ -42,12 +42,12 @@ class NatsTls:
             raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
         self._files = FileSetWatcher(self._ca, self._certificate, self._key, bytes_max=TLS_BYTES_MAX)
         self._trouble = ""
-        self._files.look()  # before they are read: what is written in between is seen at the next look
+        self._files.look()  # before they are read: a write in between is seen at the next poll
         self._context = self._read()
         self._files.taken()
 
     def context(self) -> ssl.SSLContext:
-        """For the connection that is made now."""
+        """Return the context for a new connection."""
         if self._files.look():
             try:
                 self._context = self._read()

@@ -1,9 +1,9 @@
 """Ingest's process: settings, composition, signals. `python -m eddyline.ingest`.
 
-Life: read settings and sources file; listen; make the sources of the file exist; copy; on SIGTERM or SIGINT end the sources
-(consumers deleted, leases given back), refuse new calls, exit 0. Ingest keeps nothing: the positions are the store's.
-An ingest that cannot start says why in one line on stderr and exits 1.
-Standard output has one line, when the role serves, with its address; the log goes to stderr.
+Life: read settings and sources file; listen; create the sources of the file; copy; on SIGTERM or SIGINT end the sources
+(consumers deleted, leases released), refuse new calls, exit 0. Ingest keeps no state of its own: the positions are in the
+store. An ingest that cannot start prints the reason in one line on stderr and exits 1. Standard output has one line, when
+the role serves, with its address; the log goes to stderr.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def main(environ: Mapping[str, str]) -> int:
-    """Run the role until it is told to stop; its exit code."""
+    """Run the role until a signal stops it; returns the exit code."""
     return run_process(ROLE, serve, IngestSettings, prefix=PREFIX, environ=environ, log=_LOG)
 
 
 def read_sources(path: str) -> SourcesFile:
-    """The sources file; an empty one where none is set.
+    """Read the sources file; an empty one if none is set.
 
     Raises:
-        SettingsError: it cannot be read, or is not right.
+        SettingsError: it cannot be read, or is malformed.
     """
     if not path:
         return SourcesFile()
@@ -110,12 +110,12 @@ async def serve(process: RoleProcess[IngestSettings]) -> None:
 
 
 def masked_url(settings: IngestSettings) -> str:
-    """NATS's URL as it may be shown."""
+    """NATS's URL without its secrets."""
     return masked(settings, prefix="")["NATS_URL"]
 
 
 async def _ensure_sources(role: IngestRole, stopping: asyncio.Event) -> bool:
-    """Make the file's sources exist; False = told to stop before that came about."""
+    """Create the file's sources; False = a signal came first."""
     async with asyncio.TaskGroup() as tasks:
         ensuring = tasks.create_task(role.ensure())
         stop_task = tasks.create_task(stopping.wait())

@@ -15,7 +15,7 @@ from eddyline.core.runtime.settings import SettingsError, check_address, check_r
 PREFIX: Final = "EDDYLINE_INGEST_"
 
 LISTEN: Final = "127.0.0.1:7702"
-"""Any but loopback needs keys or clients' certificates. Port 0 takes a free one, which is printed when ingest serves."""
+"""Any address but loopback needs keys or clients' certificates. Port 0 = a free one, which is printed when ingest serves."""
 NATS_URL: Final = "nats://127.0.0.1:4222"
 """NATS's own default. Several servers of one cluster are separated by commas."""
 INBOX_PREFIX: Final = "_INBOX"
@@ -23,14 +23,14 @@ INBOX_PREFIX: Final = "_INBOX"
 INBOX_CHARS_MAX: Final = 100
 HOLDER_BYTES_MAX: Final = 255
 HEARTBEAT_MS: Final = 1_000
-"""Elsewhere 5 s (nats.go) to 30 s. Two missed = the consumer is made anew, so a change is at most three of them late when
-a consumer dies without a word. Costs a small message a source each interval."""
+"""Default in nats.go: 5 s, in other clients up to 30 s. Two missed = the consumer is recreated, so a change is at most three
+of them late if a consumer dies without notice. Costs a small message a source each interval."""
 HEARTBEAT_MS_MIN: Final = 100
 HEARTBEAT_MS_MAX: Final = 15_000
-"""Half of what a pull lives: the server refuses more."""
+"""Half of a pull's lifetime: the server refuses more."""
 VERIFY_INTERVAL_MS: Final = 86_400_000
-"""Elsewhere never: what drifted stays so until somebody looks. A reading of bucket and fold a source and day: 20 s for a
-million keys."""
+"""Other mirrors never verify: drift stays until somebody looks for it. Costs a reading of bucket and fold a source and day:
+20 s for a million keys."""
 VERIFY_INTERVAL_MS_MIN: Final = 1_000
 VERIFY_INTERVAL_MS_MAX: Final = 31 * 86_400_000
 STOP_GRACE_MS: Final = 5_000
@@ -42,10 +42,10 @@ _DOMAIN: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """What an ingest replica is told. `metrics_listen` and `sources_file` empty = none; `holder` empty = host name and port;
+    """Settings of an ingest replica. `metrics_listen` and `sources_file` empty = none; `holder` empty = host name and port;
     `verify_interval_ms` 0 = never.
 
-    What is at NATS's is judged where it is read: `eddyline.ingest.nats.login`.
+    Settings of NATS are checked by their reader: `eddyline.ingest.nats.login`.
     """
 
     listen: str = LISTEN
@@ -91,5 +91,6 @@ class IngestSettings:
         check_range(f"{PREFIX}STOP_GRACE_MS", self.stop_grace_ms, 0, STOP_GRACE_MS_MAX)
 
     def holder_on(self, host_name: str) -> str:
-        """The name leases are taken under: stays the same over restarts, so that they are taken again at once."""
+        """Name under which leases are acquired: the same after a restart, so that the replica acquires its own leases at
+        once."""
         return self.holder or f"{host_name}:{self.listen.rpartition(':')[2]}"[-HOLDER_BYTES_MAX:]

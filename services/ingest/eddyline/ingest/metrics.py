@@ -1,6 +1,6 @@
-"""What an ingest replica measures: its legs, and each source that it copies, all of it from the start.
+"""Metrics of an ingest replica: its connections, and each source that it copies, all series from the start.
 
-Series of a source are there while this replica has its lease; its counts begin at zero with each.
+A source has series while this replica has its lease; its counts begin at zero with each lease.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from eddyline.ingest.role import IngestRole
 
 LISTED_SOURCES_MAX: Final = 1_000
-"""Elsewhere unbounded. So many have 25 series each, a text of 2 MB; by name, so that the same ones are listed each time."""
+"""Prometheus clients have no bound. So many have 25 series each, a text of 2 MB; by name, so that the same ones are listed
+each time."""
 
 
 async def ingest_metrics(
     role: IngestRole, forwarded: ForwardedCalls, certificate_expires_s: Callable[[], float] = float
 ) -> list[Metric]:
-    """Everything, now; others have turns between the metrics of sources, which may be many."""
+    """All metrics at present; yields to the event loop between the metrics of sources, which may be many."""
     held = role.ownership.held
     listed = {name: held[name].progress for name in sorted(held)[:LISTED_SOURCES_MAX]}
     made = [

@@ -1,4 +1,4 @@
-"""Whether this replica serves: NATS connected and the store reached, each with its own word.
+"""Readiness of this replica: NATS connected and the store reached, each with its reason.
 
 Threading: event loop.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REFUSED_S: Final = 5.0
-"""How long until a store that refused this role is asked again: it is of another cluster, or does not know our key, until
-somebody acts."""
+"""Pause before the next call to a store that refused this role: it is of another cluster, or does not know our key, until an
+operator acts."""
 
 
 class Readiness:
-    """What the connections say of themselves: to NATS, and to each store. `changed` is set at every change."""
+    """State of the connections to NATS and to each store. `changed` is set at every change."""
 
     def __init__(self, store_count: int = 1) -> None:
         self.nats_connected = False
@@ -34,17 +34,17 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """True = it copies: NATS, and the store or one of several."""
+        """True = it copies: NATS is connected, and at least one store reached."""
         return self.nats_connected and any(self._reached)
 
     @property
     def stores_reached(self) -> tuple[bool, ...]:
-        """Of every store whether it answers."""
+        """Whether each store answers."""
         return tuple(self._reached)
 
     @property
     def reason(self) -> str:
-        """What is missing; empty where nothing is."""
+        """Reasons of unreadiness; empty if ready."""
         missing = []
         if not self.nats_connected:
             missing.append(NatsUnreachable.reason + (" (it refuses our credentials)" if self._nats_refused else ""))
@@ -54,19 +54,19 @@ class Readiness:
         return " ".join(missing)
 
     def set_nats(self, connected: bool, *, refused: bool = False) -> None:
-        """The connection to NATS changed; `refused` = it does not take our credentials."""
+        """Set the state of the connection to NATS; `refused` = NATS refuses our credentials."""
         self.nats_connected = connected
         self._nats_refused = refused
         self.changed.set()
 
     def store_answered(self, shard: int = 0) -> None:
-        """A call to a store succeeded."""
+        """Record a successful call to a store."""
         self._store(shard, True, StoreUnreachable.reason)
 
     def store_failed(self, error: EddylineError, shard: int = 0) -> float:
-        """A call to a store failed; the least time to wait before the next."""
+        """Record a failed call to a store; returns the least time to wait before the next."""
         if isinstance(error, ROLE_REFUSED):
-            if self._troubles[shard] != error.reason:  # said once, until it takes our calls
+            if self._troubles[shard] != error.reason:  # logged once, until the store accepts our calls
                 log_fields = fields(shard=shard, reason=error.reason, error=error.message)
                 log.error("the store refuses this role", extra=log_fields)
             self._store(shard, False, error.reason)

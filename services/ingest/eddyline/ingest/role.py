@@ -1,4 +1,4 @@
-"""The role put together: what ingest consists of, over any `StoreLink`.
+"""The ingest role: its parts, over any `StoreLink`.
 
 `__main__` runs it over gRPC; tests and simulations over a store in process.
 """
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
     from eddyline.ingest.config import IngestSettings
 
 FORWARDED: Final = methods_of(LOG_SERVICE, APPEND_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)
-"""Calls of the stores that ingest takes and passes on."""
+"""Calls of the stores that ingest accepts and forwards."""
 SERVICES: Final = (SERVICE, KV_SERVICE, TOPIC_SERVICE, LOG_SERVICE, CLUSTER_SERVICE)
 APPEND_BYTES: Final = 256 << 20
-"""Elsewhere unbounded. Appends that are passed on, as they are received and until they are answered: as much as a store has
-by default, so that neither waits for the other."""
+"""Default in gRPC: unbounded. Forwarded appends, from their receipt until they are answered: as much as a store has by
+default, so that neither waits for the other."""
 RESYNCS_AT_ONCE: Final = 4
 """Each holds the subjects of one bucket, 100 bytes a key, and a range scan of the store."""
 
 
 class IngestRole:
-    """One ingest process's parts, and `run`, which makes them go.
+    """Parts of one ingest process; `run` runs them.
 
-    Making it reads the files that the settings name; what is wrong with them is a SettingsError.
+    The constructor reads the files that the settings name; a malformed file is a SettingsError.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class IngestRole:
         )
 
     async def run(self) -> None:
-        """Copy until cancelled: sources first, so that their consumers are deleted before the connection goes."""
+        """Copy until cancelled: sources end first, so that their consumers are deleted before the connection closes."""
         async with asyncio.TaskGroup() as outer:
             connection = outer.create_task(self.connection.run(), name="nats connection")
             health = outer.create_task(self._keep_health(), name="health")
@@ -160,7 +160,7 @@ class IngestRole:
                 health.cancel()
 
     async def ensure(self) -> None:
-        """Make the sources of the file exist, waiting for the store as long as it takes."""
+        """Create the sources of the file; waits for the store without end."""
         backoff = Backoff(self._rng)
         while True:
             try:
@@ -170,10 +170,10 @@ class IngestRole:
                 await sleep(self._clock, backoff.next_delay_s(at_least_s=self.readiness.store_failed(error)))
 
     async def _keep_file(self) -> None:
-        """Try again, as long as there are any, the sources of the file that could not be made."""
+        """Retry the refused sources of the file as long as there are any."""
         while self.file.has_refused:
             await sleep(self._clock, RETRY_S)
-            with suppress(EddylineError):  # the store is away; what is done about that is the sources' own
+            with suppress(EddylineError):  # the store is away; sources handle that themselves
                 await self.file.retry(self._link)
             self.ownership.list_now()
 
@@ -191,7 +191,7 @@ class IngestRole:
 
 
 def gates_of(shards: ShardForwarder) -> tuple[grpc.aio.ServerInterceptor, ...]:
-    """What stands before ingest's handlers: room for appends, and the way to their shards."""
+    """Interceptors of ingest: bound of appends in flight, and forwarding to the shards."""
     return AppendLimiter(APPEND_BYTES), ForwardingInterceptor(shards, methods=FORWARDED)
 
 
@@ -205,7 +205,7 @@ def add_services(
     host: Host,
     metrics_address: Callable[[], str] = str,
 ) -> None:
-    """Put every service of ingest on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
+    """Add every service of ingest to `server`. `metrics_address` = address of its metrics; default: none."""
     sources = SourceServicer(
         link,
         owner=role.ownership,

@@ -1,12 +1,12 @@
-"""Waiting until the store has applied a revision of a bucket.
+"""Wait until the store has applied a revision of a bucket.
 
-What tells is the stored position of each source that copies the bucket: at or past the revision, of the same stream,
-everything up to it is applied, whatever became of the key since (written again, deleted, filtered). The same stream is one
-made at the same time, of which the source says nothing else, and whose last applied message is not from before the write: a
-stream that was rolled back gives revisions again that a position has passed.
-Waiters of one source share one look at a time: it reads the position, and then waits for the topic's head to move, at
-most `POLL_S`, since a position may move by itself too. So a thousand waiters cost the store what one does.
-Failure: a store that is away is asked again until the waiter's time is over.
+The stored position of each source that copies the bucket decides: at or past the revision, and of the same stream,
+everything up to it is applied, whatever happened to the key since (written again, deleted, filtered). The stream is the
+same if its creation time is, if the source is in no state that says otherwise, and if its last applied message is not
+from before the write: a stream that was rolled back assigns revisions again that a position has passed. Waiters of one
+source share one poll: it reads the position, and then waits for the topic's head to move, at most `POLL_S`, since a
+position may move without a record. So a thousand waiters cost the store as much as one.
+Failure: while the store is away, polls are retried until the waiter's time is over.
 Threading: event loop.
 """
 
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from eddyline.ingest.copy.position import Position
 
 POLL_S: Final = 0.5
-"""A position that moves without a record (nothing of what came was ours to keep) is seen so late at worst."""
+"""Bounds the delay until a position is seen that moved without a record (the source keeps none of the messages)."""
 RETRY_S_MAX: Final = 1.0
 FILTERS_SHOWN: Final = 3
-"""Sources whose filters a refusal names."""
+"""Sources whose filters a refusal lists."""
 
 _NOTHING: Final = RecordFilter(ops=(int(Op.APPEND),))
-"""Passes no record of a KV topic: only the head is asked for."""
+"""Matches no record of a KV topic: the read only returns the head."""
 
 
 class WrittenRevision(NamedTuple):
-    """A write: of the stream made at `created_ns`, not before `since_ns` by NATS's clock."""
+    """A write: of the stream created at `created_ns`, not before `since_ns` by NATS's clock."""
 
     created_ns: int
     revision: int
@@ -63,7 +63,7 @@ class WrittenRevision(NamedTuple):
 
 
 class AppliedWaiter:
-    """Positions of sources, for whoever waits for one."""
+    """Waits for positions of sources, one poll a source."""
 
     def __init__(self, link: StoreLink, *, clock: Clock, rng: Random) -> None:
         self._link = link
@@ -72,11 +72,11 @@ class AppliedWaiter:
         self._watched: dict[str, _WatchedSource] = {}
 
     async def sources_of(self, bucket: str, key: bytes, source: str = "", *, timeout_s: float) -> tuple[str, ...]:
-        """Names of the sources that copy `key` of `bucket`; only `source`, where one is named.
+        """Names of the sources that copy `key` of `bucket`; only `source`, if one is named.
 
         Raises:
             InvalidName, SourceNotFound: of the one named. BucketNotCopied: none copies the bucket, or this key of it.
-            StoreUnreachable: no answer within `wait_timeout_s`.
+            StoreUnreachable: no answer within `timeout_s`.
         """
         if source:
             check_name(source, "source")
@@ -134,7 +134,7 @@ class AppliedWaiter:
 
 
 class _WatchedSource:
-    """One source while somebody waits for it."""
+    """One source that has waiters."""
 
     def __init__(self, name: str, link: StoreLink, clock: Clock, backoff: Backoff) -> None:
         self._name = name
@@ -149,7 +149,7 @@ class _WatchedSource:
         self.waiters = 0
         self.polling = False
         self.polled = asyncio.Event()
-        """Set at the end of the look that is on, and replaced by a fresh one."""
+        """Set at the end of the present poll, and replaced by a new one."""
 
     def covers(self, written: WrittenRevision) -> bool:
         """True = everything up to the revision is applied."""
@@ -161,7 +161,7 @@ class _WatchedSource:
         )
 
     def described(self, written: WrittenRevision) -> str:
-        """Where it stands, for people."""
+        """Position and state of the source as text."""
         if self._trouble:
             return self._trouble
         revision = self._position.revision if self._position is not None else 0
@@ -169,7 +169,7 @@ class _WatchedSource:
         return f"it is at revision {revision}{of}, state {self._state or 'not reported'}"
 
     async def poll(self, written: WrittenRevision, left_s: float) -> None:
-        """Read the position; where it does not cover what the caller waits for, wait for a change."""
+        """Read the position; if it does not cover the caller's revision, wait for a change."""
         self.polling = True
         try:
             await self._poll(written, left_s)
@@ -178,7 +178,7 @@ class _WatchedSource:
         except (SourceNotFound, TopicNotFound) as error:
             self.gone, self._trouble = True, error.message
         except EddylineError as error:
-            # The write is done, whatever is wrong here: the waiter hears that, and what was last in the way.
+            # The write is done, whatever fails here: the waiter's error has the last reason.
             self._trouble = f"store: {error.message}"
             await sleep(self._clock, min(self._backoff.next_delay_s(), RETRY_S_MAX, left_s))
         finally:
@@ -187,7 +187,7 @@ class _WatchedSource:
             self.polled = asyncio.Event()
 
     async def _poll(self, written: WrittenRevision, left_s: float) -> None:
-        # The link's own patience is longer than a caller's may be.
+        # The link's own timeout may be longer than the caller's.
         async with asyncio.timeout(left_s):
             info = await self._link.get_source(self._name)
         self._state = info.report.state
@@ -203,7 +203,7 @@ class _WatchedSource:
         await self._wait_head_moved(info, min(POLL_S, left_s))
 
     async def _wait_head_moved(self, info: SourceInfo, wait_s: float) -> None:
-        """Wait until the topic's head is another than `info` has, at most `wait_s`."""
+        """Wait until the topic's head differs from that in `info`, at most `wait_s`."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._link.read_records(
@@ -214,7 +214,7 @@ class _WatchedSource:
                     record_filter=_NOTHING,
                 )
         except CursorAhead:
-            # Another topic of the name: its head is no longer the one that was told.
+            # Another topic of the name: the head in `info` is not its own.
             await sleep(self._clock, wait_s)
         except TimeoutError:
-            pass  # the head stood still; the position is looked at again
+            pass  # the head did not move; the next poll reads the position again

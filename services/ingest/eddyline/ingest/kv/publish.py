@@ -1,10 +1,10 @@
-"""One message into a bucket's stream, and what became of it: stored, refused, or unknown.
+"""Publish of one message into a bucket's stream, with its outcome: stored, refused, or unknown.
 
-I1: a failure that is not `WriteUnknown` is a definite refusal: the server said no, or nothing was handed to it.
-I2: nothing is sent that is larger than the server takes: it would close the connection, which all sources share.
+I1: a failure that is not `WriteUnknown` is a definite refusal: the server refused, or nothing was sent to it.
+I2: no message is sent that is larger than the server accepts: it would close the connection, which all sources share.
 
-nats-py buffers what is published while it reconnects and sends it later, so a connection that breaks after the hand-over
-leaves the outcome unknown; one that does not stand before it is a refusal.
+nats-py buffers publishes while it reconnects and sends them later, so a connection that breaks after the hand-over leaves
+the outcome unknown; one that is down before it is a refusal.
 Threading: event loop.
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _WRONG_LAST: Final = frozenset((10071, 10164))
 _TOO_LARGE: Final = 10054
 _STORE_FAILED: Final = 10077
-"""Its words tell why: a maximum of the bucket's, or a defect of the server's disk."""
+"""Its description decides: a maximum of the bucket's, or a defect of the server's disk."""
 _NO_ROOM: Final = frozenset((10002, 10023, 10028, 10047))
 _FORBIDDEN: Final = {10166: "allow_msg_ttl", 10109: "sealed", 10111: "allow_rollup_hdrs"}
 _TTL_INVALID: Final = 10165
@@ -57,7 +57,7 @@ _LAST: Final = re.compile(r"wrong last sequence: (\d{1,20})")
 
 
 class WrongLast(Exception):
-    """The subject's last message is not the expected one; `revision` is its, where the server told."""
+    """The subject's last message is not the expected one; `revision` = its revision, if the server's answer has it."""
 
     def __init__(self, revision: int | None) -> None:
         super().__init__(f"last is {revision}")
@@ -72,17 +72,18 @@ class Publisher:
         self._jetstream = jetstream
 
     def fits(self, bucket: Bucket, value: bytes, headers: dict[str, str]) -> bool:
-        """True = neither the bucket nor the server finds it too large."""
+        """True = the message exceeds neither the bucket's nor the server's bound."""
         return all(len(value) + header_bytes(headers) <= most for _, most in _bounds(bucket, self._connection.client))
 
     async def publish(
         self, bucket: Bucket, subject: str, value: bytes, headers: dict[str, str], *, timeout_s: float
     ) -> int:
-        """Store one message; its revision.
+        """Store one message, and return its revision.
 
         Raises:
             WrongLast: the headers expected another last message. ValueTooLarge, BucketFull, BucketForbids,
-            InvalidArgument (the time to live), BucketNotFound, NatsUnreachable: refused. WriteUnknown: nobody knows.
+            InvalidArgument (the time to live), BucketNotFound, NatsUnreachable: refused. WriteUnknown: the outcome is
+            unknown.
         """
         client = self._connection.client
         _check_size(bucket, client, value, headers)
@@ -136,7 +137,7 @@ def _raise_unknown(why: str) -> NoReturn:
 
 
 def _bounds(bucket: Bucket, client: Client) -> list[tuple[str, int]]:
-    """Who bounds a message, and to how many bytes."""
+    """Bounds of a message in bytes, by origin."""
     bounds = (("bucket", bucket.message_bytes_max), ("server", client.max_payload))
     return [(set_by, bytes_max) for set_by, bytes_max in bounds if bytes_max]
 

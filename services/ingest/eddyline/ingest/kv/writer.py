@@ -1,4 +1,4 @@
-"""Writing into NATS KV buckets with NATS's own compare-and-set, and waiting until the store has it.
+"""Writes into NATS KV buckets with NATS's own compare-and-set, and the wait until the store has applied them.
 
     put      value
     create   value, `Nats-ExpectedFile-Last-Subject-Sequence: 0`; over a marker again with the marker's revision
@@ -6,15 +6,15 @@
     delete   `KV-Operation: DEL`
     purge    `KV-Operation: PURGE`, `Nats-Rollup: sub`
 
-I1: what cannot be waited for is refused before anything is written.
-I2: a failure leaves nothing written, but for `WriteUnknown` and `ApplyPending`, which say so.
-I3: writes, their bytes and those who wait are bounded; what is above is refused, not queued.
+I1: a wait that cannot succeed is refused before the write.
+I2: after an error nothing is written, except for `WriteUnknown` and `ApplyPending`, which say so.
+I3: writes, their bytes and waits are bounded; a call above a bound is refused, not queued.
 
-A write that is traced has its caller's `traceparent` as a header, which the source that copies it finds there; where the
-value leaves no room for one it goes without, since no trace may fail a write.
+A traced write has its caller's `traceparent` as a header, which the source that copies it reads. If the value leaves no
+room for the header the write goes without, since no trace may fail a write.
 
-A bucket's stream is asked for before each write: a revision means nothing without the identity of its stream, and a
-bucket may be made anew at any time. It costs one more round trip.
+Each write reads the bucket's stream first: a revision means nothing without the identity of its stream, and a bucket may
+be recreated at any time. It costs one more round trip.
 Source: NATS ADR-8 (keys, operations), ADR-43 and ADR-48 (time to live, markers).
 Threading: event loop.
 """
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.jetstream import JetStream
 
 WRITE_S_MAX: Final = 5.0
-"""Elsewhere 5 s too (nats.go): a leader election takes up to 4 s. Then nobody knows whether it is written."""
+"""Default in nats.go: 5 s too; a leader election takes up to 4 s. After it the outcome is unknown."""
 CREATE_TRIES: Final = 8
-"""Each lost to somebody who wrote and deleted the key meanwhile."""
+"""Each lost to another writer that wrote and deleted the key meanwhile."""
 WRITES_MAX: Final = 1_024
 WRITE_BYTES_MAX: Final = 64 << 20
-"""Values on their way at once: eight of the largest, and as much again while they are sent."""
+"""Values in flight: eight of the largest, and as much again while they are sent."""
 WAITS_MAX: Final = 4_096
 RETRY_AFTER_MS: Final = 100
 TTL_MS_MIN: Final = 1_000
@@ -78,12 +78,10 @@ _TTL: Final = "Nats-TTL"
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """What every write says: where to, and whether to wait for the store. `source` empty = all that copy the bucket.
+    """Parameters of every write: its place, and whether to wait for the store. `source` empty = all that copy the bucket.
 
-    `wait_timeout_s` = how long the whole call may take. `on_written` is awaited with the revision, once NATS has the write
-    and
-    before the store is waited for; it is not where nothing is. `traceparent` = what the caller says of its trace;
-    "" = nothing.
+    `timeout_s` = bound of the whole call. `on_written` is awaited with the revision, after NATS stored the write and
+    before the wait for the store; not if nothing was written. `traceparent` = the caller's trace context; "" = none.
     """
 
     bucket: str
@@ -97,7 +95,8 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenEntry:
-    """A write that NATS has. `stream_identity` empty = the bucket was made anew meanwhile; `applied` = who has it."""
+    """A write stored by NATS. `stream_identity` empty = the bucket was recreated meanwhile; `applied` = sources that have
+    applied it."""
 
     revision: int
     stream_identity: bytes
@@ -105,7 +104,7 @@ class WrittenEntry:
 
 
 class KvWriter:
-    """Writes for any number of callers at once."""
+    """Writes for any number of callers concurrently."""
 
     def __init__(
         self, link: StoreLink, connection: Connection, jetstream: JetStream, *, clock: Clock, rng: Random
@@ -128,10 +127,10 @@ class KvWriter:
         return await self._write(_Write(target, value))
 
     async def create(self, target: WriteTarget, value: bytes, *, ttl_ms: int = 0) -> WrittenEntry:
-        """Write a value if the key is not live; `ttl_ms` 0 = for ever.
+        """Write a value if the key is not live; `ttl_ms` 0 = no expiry.
 
         Raises:
-            As `put`; KeyExists, RevisionMismatch (others were faster all the while).
+            As `put`; KeyExists, RevisionMismatch (other writers were faster at every try).
         """
         return await self._write(_Write(target, value, creates=True, ttl_ms=ttl_ms))
 
@@ -148,7 +147,7 @@ class KvWriter:
         return await self._write(_Write(target, value, expected_revision=expected_revision))
 
     async def delete(self, target: WriteTarget, *, expected_revision: int = 0) -> WrittenEntry:
-        """Write a delete marker; `expected_revision` 0 = whatever the key has.
+        """Write a delete marker; `expected_revision` 0 = unchecked.
 
         Raises:
             As `put`; RevisionMismatch.
@@ -156,7 +155,7 @@ class KvWriter:
         return await self._write(_Write(target, b"", operation="DEL", expected_revision=expected_revision))
 
     async def purge(self, target: WriteTarget, *, expected_revision: int = 0, ttl_ms: int = 0) -> WrittenEntry:
-        """Write a purge marker, which takes the key's older revisions; `ttl_ms` is the marker's, 0 = for ever.
+        """Write a purge marker, which removes the key's older revisions; `ttl_ms` is the marker's, 0 = no expiry.
 
         Raises:
             As `put`; RevisionMismatch.
@@ -186,7 +185,7 @@ class KvWriter:
                     bucket=target.bucket,
                     revision=revision,
                 )
-            # NATS's time of the look at the bucket: the write came after it.
+            # NATS's time when it returned the bucket: the write came later.
             written = WrittenRevision(created_ns, revision, bucket.stream.server_ns)
             for source in sources:
                 await self._applied.wait(source, written, bucket=target.bucket, until_s=until_s)
@@ -221,7 +220,7 @@ class KvWriter:
         )
 
     def _with_trace(self, bucket: Bucket, write: _Write, headers: dict[str, str]) -> dict[str, str]:
-        """With the caller's context, where a record and the bucket have room for it."""
+        """Add the caller's trace context, if a record and the bucket have room for it."""
         if not (traceparent := write.target.traceparent):
             return headers
         meta = encode_meta([MetaEntry(TRACEPARENT, traceparent.encode())])
@@ -230,7 +229,7 @@ class KvWriter:
         return traced if fits and self._publisher.fits(bucket, write.value, traced) else headers
 
     async def _last_revision(self, bucket: Bucket, subject: str, write: _Write) -> int:
-        """Revision of the key's last message, 0 = none. Raises KeyExists where it is a value and `write` a create."""
+        """Revision of the key's last message, 0 = none. Raises KeyExists if it is a value and `write` a create."""
         message = await self._jetstream.last_message(bucket.stream, subject)
         if message is None:
             return 0
@@ -245,10 +244,10 @@ class KvWriter:
         return revision
 
     async def _created_ns(self, bucket: Bucket, revision: int) -> int:
-        """Creation time of the stream that took `revision`; 0 = it is not known any more."""
+        """Creation time of the stream that stored `revision`; 0 = no longer known."""
         if revision > bucket.stream.last_revision:
             return bucket.stream.created_ns
-        # Revisions only grow: the stream that answered is a younger one.
+        # Revisions only grow: the stream that stored the write is a younger one.
         try:
             return (await self._jetstream.stream(bucket.stream.bucket)).created_ns
         except EddylineError:
@@ -263,7 +262,7 @@ class KvWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One write. `expected_revision` 0 = not checked, but of a create that the key must have nothing."""
+    """One write. `expected_revision` 0 = unchecked; for a create, that the key has no message."""
 
     target: WriteTarget
     value: bytes
@@ -273,7 +272,7 @@ class _Write:
     ttl_ms: int = 0
 
     def check(self) -> None:
-        """Refuse what no bucket takes.
+        """Refuse a write that no bucket accepts.
 
         Raises:
             InvalidArgument, KeyInvalid, ValueTooLarge.
@@ -306,7 +305,7 @@ class _Write:
             raise InvalidArgument("a source is named, but wait_applied is not set", field="source")
 
     def headers(self, stream: str, expected: int) -> dict[str, str]:
-        """The message's headers; the stream's name keeps it out of one that has taken over the subjects."""
+        """Headers of the message; the stream's name keeps it out of another stream that has taken over the subjects."""
         headers = {_STREAM: stream}
         if self.operation:
             headers[_OPERATION] = self.operation
@@ -320,7 +319,7 @@ class _Write:
 
 
 class _Budget:
-    """So much of something at once."""
+    """Bounded amount of one resource in use."""
 
     def __init__(self, unit: str, limit: int) -> None:
         self._unit = unit
@@ -329,10 +328,10 @@ class _Budget:
 
     @contextmanager
     def reserve(self, amount: int) -> Iterator[None]:
-        """Hold `amount` for as long as the block runs.
+        """Hold `amount` while the block runs.
 
         Raises:
-            Throttled: there is no room now.
+            Throttled: the bound is reached.
         """
         if self._taken + amount > self._limit:
             raise Throttled(
@@ -350,7 +349,7 @@ def _is_live(headers: bytes) -> bool:
     try:
         return parse_headers(headers).op == Op.PUT
     except TooLarge:
-        return True  # markers have no headers of their users' own
+        return True  # markers have no headers of their users
 
 
 def _key_text(key: bytes) -> str:

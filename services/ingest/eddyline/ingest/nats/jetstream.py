@@ -429,7 +429,7 @@ def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
         first_revision=_number(state, "first_seq"),
         first_ns=first_ns,
         last_revision=_number(state, "last_seq"),
-        # of a stream by itself every message is read, whatever its subject
+        # of a stream without a bucket every message is read, whatever its subject
         plain=not bucket or (config.get("subjects") == [rule.prefix.decode() + ">"] and not config.get("sources")),
         history=max(_number(config, "max_msgs_per_subject"), 0),
         discard_new=config.get("discard") == "new",

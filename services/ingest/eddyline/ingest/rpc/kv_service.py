@@ -1,4 +1,4 @@
-"""KvService: writes into the buckets themselves. Translates and delegates."""
+"""KvService: writes into the buckets. Translates and delegates."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class KvServicer(kv_pb2_grpc.KvServiceServicer):
 
 
 class KvCallContext(CallContext, Protocol):
-    """A call that tells something before its answer."""
+    """Context of a call that sends metadata before its answer."""
 
     async def send_initial_metadata(self, initial_metadata: Sequence[tuple[str, str]]) -> None:
         """Send metadata now; once a call."""

@@ -1,6 +1,6 @@
-"""SourceService: any replica answers for any source; what it says of one is what its holder reported to the store.
+"""SourceService: any replica answers for any source, with its holder's last report to the store.
 
-What UpdateSource asks for, judged: what may change, and what is settled when a source is made.
+UpdateSource changes policies and the dead-letter topic; the other fields of a source are fixed at its creation.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 FIXED_FIELDS: Final = ("name", "topic", "bucket", "stream", "key_prefixes", "subjects")
-"""Fields of a definition that no update changes. Others records would be in the topic, or should be, than it has."""
+"""Fields of a definition that no update changes: with other values the topic would have to hold other records."""
 
 
 def change_of(request: source_pb2.UpdateSourceRequest, existing: SourceDefinition) -> SourceChange:
-    """What the request changes of a source.
+    """Translate an update request into the change of a source.
 
     Raises:
-        InvalidArgument: what is settled, or a dead-letter topic that is given and taken away. NotYet: a policy or a setting
-            that this version does not know.
+        InvalidArgument: another value of a fixed field, or a dead-letter topic that is both set and cleared. NotYet: a
+        policy or a setting that this version does not know.
     """
     requested = source_definition_from_pb(request.definition)
     for field in FIXED_FIELDS:
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 SERVICE: Final = "eddyline.v1.SourceService"
 NATS_ANSWER_S: Final = 2.0
-"""For NATS to say, before CreateSource answers, what the bucket may lose."""
+"""Bound of CreateSource's request to NATS about settings by which the bucket may lose revisions."""
 SETTLE_MS_DEFAULT: Final = 5_000
 SETTLE_MS_MAX: Final = 60_000
 DIFFERENCES_DEFAULT: Final = 100
@@ -84,19 +84,19 @@ _LIST: Final = "SourceService.ListSources"
 
 
 class SourceOwner(Protocol):
-    """What the replica does about sources that it hears of here first."""
+    """The replica's reaction to changes of sources."""
 
     def list_now(self) -> None:
-        """One was created."""
+        """A source was created."""
 
     def apply_control(self, info: SourceInfo) -> None:
-        """One was given orders, or was changed."""
+        """A source's control state or settings changed."""
 
     def current(self, info: SourceInfo) -> SourceInfo:
-        """One as its holder sees it now, where that is this replica."""
+        """A source with its live report, if this replica holds it."""
 
     def drop(self, name: str) -> None:
-        """One was deleted."""
+        """A source was deleted."""
 
 
 class SourceServicer(source_pb2_grpc.SourceServiceServicer):
@@ -134,7 +134,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
             log.info("source created", extra=fields(source=definition.name, settings=definition_text(definition)))
         self._owner.list_now()
         source = self._to_pb(info)
-        if not source.detail.warnings:  # nobody has looked yet
+        if not source.detail.warnings:  # no holder has reported yet
             source.detail.warnings.extend(warnings_of(await self._loss_warnings(definition)))
         return source_pb2.CreateSourceResponse(source=source)
 
@@ -188,7 +188,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         return self._to_pb(info)
 
     async def _loss_warnings(self, definition: SourceDefinition) -> Sequence[str]:
-        """What the settings of a new source's bucket or stream may lose; nothing where NATS does not say at once."""
+        """Warnings about the settings of a new source's bucket or stream; empty if NATS does not answer in time."""
         try:
             async with asyncio.timeout(NATS_ANSWER_S):
                 return (await self._jetstream.source_stream(definition)).loss_warnings
@@ -196,14 +196,14 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
             return ()
 
     async def _definition(self, name: str) -> SourceDefinition | None:
-        """The source of a name, for the log."""
+        """The source's definition for the log; None = no such source."""
         try:
             return (await self._link.get_source(name)).definition
         except SourceNotFound:
             return None
 
     async def _authorized(self, name: str) -> SourceInfo:
-        """A source that its caller's prefixes cover with all that it touches: its name alone tells little.
+        """Return a source, if its caller's prefixes cover all that it touches: its name alone proves little.
 
         Raises:
             SourceNotFound, PermissionDenied.
@@ -213,13 +213,13 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         return info
 
     async def _authorize(self, name: str) -> None:
-        """The same, where only a caller with prefixes can be refused."""
+        """The same check, without a read for callers that have no prefixes."""
         if caller().prefixes:
             await self._authorized(name)
 
     def _to_pb(self, info: SourceInfo) -> source_pb2.Source:
         source = source_to_pb(self._owner.current(info))
-        # Compared here too: a change by hand shows in its own answer.
+        # Compared here too, so that the answer of a change by hand already contains it.
         if self._file.names(info.definition.name):
             source.detail.file_drift = self._file.drift(info.definition)
         return source

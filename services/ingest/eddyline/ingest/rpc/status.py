@@ -1,4 +1,4 @@
-"""Ingest's own part of GetStatus: ready or why not, and the sources that this replica copies and its caller may see."""
+"""Ingest's part of GetStatus: readiness with its reason, and the sources that this replica copies and its caller may see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier) -> RoleStatus:
-    """How this replica does, now."""
+    """The present status of this replica."""
     sources = []
     for name, held in sorted(ownership.held.items()):
         if not caller().covers(name):

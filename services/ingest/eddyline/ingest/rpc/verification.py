@@ -1,4 +1,4 @@
-"""Verifications as the contract tells them."""
+"""Verifications as messages of the contract."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def step_to_pb(step: VerifyProgress | VerifyResult) -> source_pb2.VerifySourceResponse:
-    """How far a verification is, or what it found."""
+    """Convert progress or the result of a verification."""
     if isinstance(step, VerifyProgress):
         return source_pb2.VerifySourceResponse(
             progress=source_pb2.SourceVerifyProgress(
@@ -65,7 +65,7 @@ def step_to_pb(step: VerifyProgress | VerifyResult) -> source_pb2.VerifySourceRe
 
 
 def differences_to_pb(differences: Iterable[Difference]) -> list[source_pb2.Difference]:
-    """Keys that differ."""
+    """Convert keys that differ."""
     return [
         source_pb2.Difference(
             key=difference.key,

@@ -1,12 +1,12 @@
 """The copy loop of one attempt: applies the chunks that a consumer brings, and audits the stream once it has caught up.
 
-The loop ends by an exception alone: the consumer is lost, a policy stops the source, or the store refuses a batch. Where key
+The loop ends by an exception alone: the consumer is lost, a policy stops the source, or the store refuses a batch. If key
 sets or values have to be compared, the loop records that in `DueComparisons` and breaks the consumer off; chunks received
 before are applied first, since the stream may no longer have them. The next attempt compares.
 
-Rejected: audits in a task beside the copy. A comparison of values reads the newest message of every key and then the fold; a
-batch applied in between would make keys differ that do not, and each such key costs a resync. So the loop applies nothing
-while an audit compares, which takes at most a twentieth of the time (`stream_audit`).
+Rejected: audits in a task that runs while the loop copies. A comparison of values reads the newest message of every key and
+then the fold; a batch applied in between would make keys differ that do not, and each such key costs a resync. So the loop
+applies nothing while an audit compares, which takes at most a twentieth of the time (`stream_audit`).
 Threading: event loop, in the source's task.
 """
 

@@ -1,1 +1,1 @@
-"""Fold against bucket."""
+"""Verification: fold against bucket."""

@@ -1,15 +1,14 @@
-"""Comparing a source's fold with its bucket: sums of all keys first, then keys one by one where the sums differ.
+"""Comparison of a source's fold with its bucket: sums of all keys first, then keys one by one where the sums differ.
 
-Pass 1 reads the bucket's newest messages and the fold, and keeps a count and a hash a group of keys (`tally.py`). Where
-all agree, the two are equal. Pass 2 reads both sides again and holds the keys of the groups that differ, KEYS_HELD_MAX at
-a time, at most ROUNDS_MAX times; keys that differ are looked at again, on both sides, until they agree or the time to
-settle is over (`settle.py`). So an equal source costs 2 MiB whatever it holds, and one that is wrong everywhere some
-160 MiB.
-Any replica can do it for any source. Nothing is changed on either side.
+Pass 1 reads the bucket's newest messages and the fold, and keeps a count and a hash for each group of keys (`key_sums`).
+If all agree, the two are equal. Pass 2 reads both sides again and holds the keys of the groups that differ, KEYS_HELD_MAX
+at a time, at most ROUNDS_MAX times; keys that differ are rechecked on both sides until they agree or `settle_s` is over
+(`recheck`). So an equal source costs 2 MiB whatever its size, and one that differs everywhere some 160 MiB. Any replica
+can compare any source. A comparison changes neither side.
 
-Beyond the bounds nothing is passed over in silence: keys that differ behind the first SUSPECTS_MAX are counted as first
-seen (`unconfirmed_count`), groups behind ROUNDS_MAX x KEYS_HELD_MAX keys are counted as such (`unexamined_count`).
-One comparison at a time a replica; WAITING_MAX others wait.
+Every key beyond the bounds is reported: keys that differ behind the first CANDIDATES_MAX are counted as first seen
+(`unconfirmed_count`), groups behind ROUNDS_MAX x KEYS_HELD_MAX keys are counted as such (`unexamined_count`). One
+comparison at a time a replica; WAITING_MAX others wait.
 Threading: event loop.
 """
 
@@ -39,18 +38,18 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 KEYS_HELD_MAX: Final = 250_000
-"""Of each side: 230 bytes a key, 110 MiB for both. Fewer cost more readings where much differs."""
+"""Of each side: 230 bytes a key, 110 MiB for both. Fewer cost more readings if much differs."""
 ROUNDS_MAX: Final = 8
 """Readings of both sides in pass 2: minutes for ten million keys."""
 CANDIDATES_MAX: Final = 100_000
-"""Keys that are looked at again, 500 bytes each. One look at that many takes some 20 s of the server's and our time."""
+"""Keys that are rechecked, 500 bytes each. One pass over so many takes some 20 s of the server's time and ours."""
 WAITING_MAX: Final = 16
 RETRY_AFTER_MS: Final = 5_000
 PROGRESS_INTERVAL_S: Final = 0.5
 
 
 class DifferenceKind(IntEnum):
-    """How a key differs. The numbers are the contract's."""
+    """Kind of difference. The numbers are the contract's."""
 
     MISSING = 1
     SURPLUS = 2
@@ -59,7 +58,7 @@ class DifferenceKind(IntEnum):
 
 
 class VerifyStage(IntEnum):
-    """What is done. The numbers are the contract's."""
+    """Stage of a verification. The numbers are the contract's."""
 
     COUNTS = 1
     HASHES = 2
@@ -68,7 +67,7 @@ class VerifyStage(IntEnum):
 
 
 class Difference(NamedTuple):
-    """A key whose fold entry is not what the bucket has. Revision 0 = not live there."""
+    """A key whose fold entry differs from the bucket. Revision 0 = not live there."""
 
     key: bytes
     kind: DifferenceKind
@@ -87,7 +86,7 @@ class PrefixDrift(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceComparison:
-    """The outcome; `differences` by key, those that are dead letters last, cut to what was asked for. The rest is the
+    """Outcome of a comparison; `differences` by key, dead letters last, cut to the requested limit. The rest is the
     contract's."""
 
     bucket_count: int
@@ -112,7 +111,7 @@ class SourceComparison:
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """How far it is. Totals are about right, 0 = not known yet."""
+    """Progress of a comparison. Totals are approximate, 0 = not known yet."""
 
     stage: VerifyStage
     bucket_read: int = 0
@@ -123,7 +122,7 @@ class VerifyProgress:
 
 
 class Comparer:
-    """What comparisons work with."""
+    """Compares sources, one at a time."""
 
     def __init__(self, link: StoreLink, connection: Connection, jetstream: JetStream, clock: Clock) -> None:
         self._link = link
@@ -134,7 +133,7 @@ class Comparer:
         self._waiting = 0
 
     async def compare(self, source: SourceDefinition, *, name: str, settle_s: float, limit: int) -> SourceComparison:
-        """Compare, for at most `settle_s` beside the time that reading takes. `name` is that of its consumers, unique.
+        """Compare, for at most `settle_s` in addition to the readings. `name` is that of its consumers, unique.
 
         Raises:
             As `steps`.
@@ -148,7 +147,8 @@ class Comparer:
     async def steps(
         self, source: SourceDefinition, *, name: str, settle_s: float, limit: int
     ) -> AsyncGenerator[VerifyProgress | SourceComparison, None]:
-        """The same, with how far it is: at each new stage, and twice a second at most. Whoever breaks off closes it.
+        """Compare; yields progress at each new stage and at most twice a second, and the outcome at the end. The caller must
+        close it.
 
         Raises:
             NotKv, Throttled, BucketNotFound, ForeignSubjects, NatsUnreachable, and what the store's reads raise.
@@ -188,7 +188,7 @@ class Comparer:
 
 
 class _ComparisonRun:
-    """One comparison."""
+    """State of one comparison."""
 
     def __init__(self, sides: Sides, stream: Stream, clock: Clock, settle_s: float, limit: int) -> None:
         self._sides = sides
@@ -207,7 +207,7 @@ class _ComparisonRun:
         self._progress_due_s = 0.0
 
     async def steps(self) -> AsyncGenerator[VerifyProgress | SourceComparison, None]:
-        """Compare."""
+        """Run both passes and the recheck."""
         async with aclosing(self._read_sums()) as steps:
             async for _ in steps:
                 if self._is_due():
@@ -254,7 +254,7 @@ class _ComparisonRun:
                 yield
 
     async def _compare_keys(self, group: KeyGroup) -> AsyncGenerator[None, None]:
-        """Pass 2: keys of some groups, held to be compared."""
+        """Pass 2: compare the keys of some groups, held in memory."""
         bucket: dict[bytes, LiveValue] = {}
         async with aclosing(self._sides.bucket()) as chunks:
             async for chunk in chunks:
@@ -302,7 +302,7 @@ class _ComparisonRun:
             for key in dead_letters[: self._limit - len(listed)]
         ]
         return SourceComparison(
-            # The fold is counted at one point; the bucket has what differs more or less, which settled meanwhile.
+            # The fold is counted at one point; the confirmed differences give the bucket's count.
             bucket_count=max(fold_count + _missing(kinds) + dead_missing + self._unexamined_surplus, 0),
             fold_count=fold_count,
             difference_count=kinds.total(),
@@ -344,7 +344,7 @@ class _ComparisonRun:
             bucket_read=self._bucket_read,
             bucket_total=max(self._stream.subject_count, self._bucket_read),
             fold_read=self._fold_read,
-            # The fold's size is known once it was read; until then it is about the bucket's.
+            # The fold's size is known after its reading; until then the bucket's is an estimate.
             fold_total=max(self._sums.fold.count, self._sums.bucket.count),
             suspect_count=len(self._candidates) + self._unconfirmed.total(),
         )
@@ -357,7 +357,7 @@ def _kind(bucket: LiveValue | None, fold: LiveValue | None) -> DifferenceKind:
 
 
 def _missing(kinds: Counter[DifferenceKind]) -> int:
-    """How many keys more the bucket has."""
+    """Keys that the bucket has more than the fold."""
     return kinds[DifferenceKind.MISSING] - kinds[DifferenceKind.SURPLUS]
 
 

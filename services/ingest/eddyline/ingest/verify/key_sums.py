@@ -1,11 +1,11 @@
-"""Counts and hashes of two sides' keys, in constant memory: which groups of keys differ.
+"""Counts and hashes of two sides' keys, in constant memory: they reveal which groups of keys differ.
 
-A key's group is 16 bits of its hash. For each group and side there is a count of keys, and an XOR of the hash of each
-key with its value; where either differs, or a key of the group changed while the sides were read, the group's keys are to be
-compared one by one. A key that is read twice makes its group's count differ, and so does one that was deleted after it was
-read.
+A key's group is 16 bits of its hash. For each group and side there is a count of keys, and an XOR of the hashes of its
+keys with their values. If either differs, or a key of the group changed while the sides were read, the group's keys have
+to be compared one by one. A key that is read twice makes its group's count differ, and so does one that was deleted after
+it was read.
 
-I1: groups that are not named hold the same keys and values on both sides, but for one in 2^64 coincidences a group.
+I1: groups that are not listed hold the same keys and values on both sides, but for one in 2^64 coincidences a group.
 I2: 2 MiB, and at most PREFIXES_MAX prefixes, whatever is read.
 Threading: event loop.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 GROUPS: Final = 1 << 16
-"""Of ten million keys 150 in each, so that one key that differs costs 150 to look at. Costs 33 bytes each."""
+"""With ten million keys 150 in each, so that one key that differs costs 150 to compare. Costs 33 bytes each."""
 PREFIXES_MAX: Final = 1_000
 PREFIX_BYTES_MAX: Final = 64
 
@@ -35,7 +35,7 @@ def group_of(key: bytes) -> int:
 
 
 class SideSums:
-    """One side's sums."""
+    """Sums of one side."""
 
     __slots__ = ("count", "counts", "hashes")
 
@@ -45,7 +45,7 @@ class SideSums:
         self.hashes = array("Q", bytes(8 * GROUPS))
 
     def add(self, key: bytes, value: bytes) -> int:
-        """Take a live key; its group."""
+        """Add a live key; returns its group."""
         key_hash = xxh3_64_intdigest(key)
         group = key_hash & _MASK
         self.count += 1
@@ -55,7 +55,7 @@ class SideSums:
 
 
 class KeySums:
-    """Both sides. `changed` = groups of which a key changed while they were read."""
+    """Sums of both sides, and the groups of which a key changed while they were read."""
 
     def __init__(self) -> None:
         self.bucket = SideSums()
@@ -63,11 +63,11 @@ class KeySums:
         self._changed = bytearray(GROUPS)
 
     def mark_changed(self, key: bytes) -> None:
-        """A key changed meanwhile: its group is to be looked at."""
+        """Note that a key changed meanwhile: its group has to be compared."""
         self._changed[group_of(key)] = 1
 
     def differing_groups(self, keys_max: int) -> Iterator[KeyGroup]:
-        """Groups that differ, in portions of at most `keys_max` keys, or one group."""
+        """Groups that differ, in sets of at most `keys_max` keys, or one group."""
         bucket_counts = np.frombuffer(self.bucket.counts, dtype=np.uint64)
         fold_counts = np.frombuffer(self.fold.counts, dtype=np.uint64)
         differ = bucket_counts != fold_counts
@@ -87,7 +87,7 @@ class KeySums:
 
 class KeyGroup:
     """Some groups whose keys are loaded together. `key_count` = about how many; `surplus` = keys that the bucket has more
-    of than the fold."""
+    than the fold."""
 
     __slots__ = ("_groups", "group_count", "key_count", "surplus")
 
@@ -98,7 +98,7 @@ class KeyGroup:
         self.surplus = 0
 
     def add(self, group: int, key_count: int, surplus: int) -> None:
-        """Take a group."""
+        """Add a group."""
         self._groups[group] = 1
         self.group_count += 1
         self.key_count += key_count
@@ -110,15 +110,15 @@ class KeyGroup:
 
 
 class Prefixes:
-    """Names what keys have in common: everything up to and with the first dot. b"" = whatever has no name of its own."""
+    """Prefixes of keys: everything up to and with the first dot. b"" = keys without a prefix of their own."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
         self.counts: dict[bytes, int] = {}
-        """Keys taken by `count`, by prefix."""
+        """Keys counted by `count`, by prefix."""
 
     def of(self, key: bytes) -> bytes:
-        """A key's prefix; the same one for as long as this lives."""
+        """A key's prefix; stable for the lifetime of this object."""
         end = key.find(b".", 0, PREFIX_BYTES_MAX) + 1
         if not end:
             return b""

@@ -1,15 +1,15 @@
-"""Looking again at keys that differ, until each agrees or the time for it is over.
+"""Recheck of keys that differ, until both sides agree or its time is over.
 
-Both sides were read at slightly different moments, so a key that differs may only be under way. Each look reads the
-bucket, then the position, then the fold. What is left at the end is
+Both sides were read at slightly different moments, so a key that differs may only be in flight. Each pass reads the
+bucket, then the position, then the fold. At the end a key that still differs is
 
-* moving, where its newest message is another one than before: the source has applied what was read, or will;
-* behind, where its newest message is not applied yet by a source that is copying;
-* a dead letter, where its newest message fits into no record, is applied, and the source sets such ones aside;
+* in flight, if its newest message is another one than before: the source has applied the previous one, or will;
+* behind, if a source that is copying has not applied its newest message yet;
+* a dead letter, if its newest message fits into no record, is applied, and the source sets such messages aside;
 * else different.
 
-I1: a key is different only if its newest message stayed the same from before its entry was read until after, and is applied,
-or is not being applied. So a writer at any speed makes no difference.
+I1: a key is different only if its newest message stayed the same from before its entry was read until after, and is
+applied, or is not being applied. So a writer at any speed causes no difference.
 Threading: event loop.
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 CHECK_INTERVAL_S: Final = 0.1
 CHECK_INTERVAL_S_MAX: Final = 1.0
-"""Most keys settle within the first looks; what has not is no less right a second later."""
+"""Most keys agree within the first passes; one second later is soon enough for the others."""
 
 
 class CandidateKey:
-    """A key's two sides as last seen. `revision` = that of its newest message, -1 = not looked at yet; `is_unfit` = no
-    record holds that message."""
+    """A key's two sides as last read. `revision` = that of its newest message, -1 = not read yet; `is_unfit` = no record can
+    hold that message."""
 
     __slots__ = ("applied_to", "bucket", "fold", "is_unfit", "revision")
 
@@ -46,7 +46,7 @@ class CandidateKey:
 
 
 class RecheckResult(NamedTuple):
-    """Keys that differ, and those of dead letters, each in order, and the number of those that are neither equal nor
+    """Keys that differ, and those of dead letters, each in order, and the number of keys that are neither equal nor
     different."""
 
     keys: tuple[bytes, ...]
@@ -55,7 +55,7 @@ class RecheckResult(NamedTuple):
 
 
 class Recheck:
-    """Suspects, and the looks at them. `steps` does it; then `result` tells."""
+    """Candidates and their rechecks. `steps` runs it; then `result` is set."""
 
     def __init__(self, sides: Sides, candidates: dict[bytes, CandidateKey], *, clock: Clock, settle_s: float) -> None:
         self._sides = sides
@@ -65,7 +65,7 @@ class Recheck:
         self.result = RecheckResult((), (), 0)
 
     async def steps(self) -> AsyncGenerator[None, None]:
-        """Look until all agree, at most `settle_s` and what the last look takes; a step each few keys.
+        """Check until all agree, at most `settle_s` and the duration of the last pass; yields after each few keys.
 
         Raises:
             NatsUnreachable, and what the store's reads raise.
@@ -99,7 +99,7 @@ class Recheck:
         self.result = RecheckResult(tuple(different), tuple(dead_letters), unsettled_count)
 
     async def _check(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Read a few keys anew on both sides; those that still differ."""
+        """Read a few keys again on both sides; returns those that still differ."""
         for key, newest in zip(keys, await self._sides.newest(keys), strict=True):
             if newest is not None:
                 self._candidates[key].bucket = newest.live
@@ -120,7 +120,9 @@ class Recheck:
         return candidate.is_unfit and self._sides.sets_aside and candidate.revision <= candidate.applied_to
 
     def _is_under_way(self, candidate: CandidateKey, newest: NewestMessage | None, *, is_copying: bool) -> bool:
-        if newest is None:  # nobody can ask for it: an entry newer than what was read is of a later message
+        if (
+            newest is None
+        ):  # the API cannot read its newest message: an entry newer than the message read before is of a later one
             bucket, fold = candidate.bucket, candidate.fold
             return bucket is not None and fold is not None and fold.revision > bucket.revision
         return newest.revision != candidate.revision or (is_copying and candidate.revision > candidate.applied_to)

@@ -1,8 +1,8 @@
-"""Verifying on a schedule: each LIVE source that this replica holds and that copies a bucket, at an interval.
+"""Scheduled verification: each LIVE source of this replica that copies a bucket, at an interval.
 
-A source's first time is spread over the interval by jitter, so that sources of one start do not come due together; the
-next is one interval after the end of the last. One at a time. What is due while a source is not LIVE waits until it is.
-Failure: a verification that fails is said, and tried again after a tenth of the interval.
+Jitter spreads a source's first time over the interval, so that sources of one start do not come due together; the next is
+one interval after the end of the last. One at a time. A source that is due and not LIVE waits until it is.
+Failure: a verification that fails is logged, and tried again after a tenth of the interval.
 Threading: event loop; one task a replica.
 """
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from eddyline.ingest.verify.verify import Verifier, VerifyResult
 
 SETTLE_S: Final = 60.0
-"""The contract's most: keys that left a bucket without a message are deleted after the next look at it (`audit.py`), and are
-no drift until then. Costs nothing where all is right."""
+"""The contract's bound: keys that left a bucket without a message are deleted after the next audit (`stream_audit`), and are
+no drift until then. Costs nothing if both sides agree."""
 KEYS_SHOWN: Final = 5
 KEY_CHARS_SHOWN: Final = 100
 POLL_S_MAX: Final = 5.0
-"""How long at most until a source that was taken is known here."""
+"""Longest delay until a newly acquired source is scheduled."""
 
 log = logging.getLogger(__name__)
 
 
 class VerifySchedule:
-    """The times at which sources are verified. `held` is the replica's, as it changes."""
+    """Times at which sources are verified. `held` is the replica's, as it changes."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class VerifySchedule:
         self._clock = clock
         self._rng = rng
         self._due_s: dict[tuple[str, int], float] = {}
-        """By source and fence: a source that was taken again begins anew."""
+        """By source and fence: a source that was acquired again starts over."""
 
     async def run(self) -> NoReturn:
-        """Verify what is due, until cancelled."""
+        """Verify due sources until cancelled."""
         while True:
             due = self._next_due()
             if due is None:
@@ -94,7 +94,7 @@ class VerifySchedule:
         return min(due)[1] if due else None
 
     async def _verify(self, held: HeldSource) -> bool:
-        """Verify one; False = it could not be done."""
+        """Verify one source; False = it failed."""
         definition = held.lease.source.definition
         options = VerifyOptions(self._new_name(), SETTLE_S, KEYS_SHOWN, self._repair)
         try:

@@ -1,11 +1,11 @@
-"""The two sides of a comparison: a source's bucket, and the fold that it is copied into.
+"""The two sides of a comparison: a source's bucket, and its fold.
 
-The bucket's newest message of every key comes by a consumer of its own, the fold by one range scan, each in pieces and
-without holding more than a piece; single keys are asked for on either side. A message that no record can hold is read like
-any other: its key is missing in the fold, or has an older value there.
-Values are compared by hash, and not by revision: a bucket that was made again has revisions of its own.
-Failure: a bucket that cannot be read to its end is `NatsUnreachable`. Closing a reader deletes its consumer, or gives the
-scan back.
+A consumer brings the bucket's newest message of every key, one range scan the fold, each piece by piece and without
+holding more than a piece; single keys are read on either side. A message that no record can hold is read like any other:
+its key is missing in the fold, or has an older value there. Values are compared by hash, and not by revision: a recreated
+bucket has revisions of its own.
+Failure: a bucket that cannot be read to its end is `NatsUnreachable`. Closing a reader deletes its consumer, or ends the
+scan.
 Threading: event loop.
 """
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from eddyline.ingest.nats.stream import Stream
 
 KEYS_AT_ONCE: Final = 64
-"""Questions under way to the server; 64 hide the round trip, more would queue there."""
+"""Requests in flight to the server; 64 hide the round trip, more would queue there."""
 
 
 class LiveValue:
-    """A live key's revision and the hash of its value; equal values are equal."""
+    """A live key's revision and the hash of its value; equal if the hashes are."""
 
     __slots__ = ("revision", "value")
 
@@ -61,7 +61,7 @@ class LiveValue:
 
 
 class NewestMessage(NamedTuple):
-    """The newest message of a key: its revision (0 = there is none), what is live by it, and whether no record holds it."""
+    """A key's newest message: its revision (0 = none), the live value it leaves, and whether no record can hold it."""
 
     revision: int
     live: LiveValue | None
@@ -69,7 +69,7 @@ class NewestMessage(NamedTuple):
 
 
 class Sides:
-    """Both sides of one source. `name` is what its consumers are called by, unique."""
+    """Both sides of one source. `name` = prefix of its consumers' names, unique."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Sides:
 
     @property
     def sets_aside(self) -> bool:
-        """True = what fits into no record becomes a dead letter."""
+        """True = messages that fit into no record become dead letters."""
         return bool(self._definition.dead_letter_topic)
 
     async def position_revision(self) -> int:
@@ -102,7 +102,7 @@ class Sides:
         return revision_of(decode_position((await self._link.get_source(self._definition.name)).position))
 
     async def bucket(self) -> AsyncGenerator[Chunk, None]:
-        """The newest message of every key that the source copies, as of at least the moment of the call.
+        """The newest message of every key that the source copies, as of the moment of the call or later.
 
         Raises:
             BucketNotFound, NatsUnreachable.
@@ -141,9 +141,9 @@ class Sides:
         """Every live key of the fold at one point.
 
         Raises:
-            What the store's reads raise.
+            Errors of the store's reads.
         """
-        # Both links' are generators: the scan is given back when this one is closed, and not when it is collected.
+        # Both links return generators: closing this one ends the scan at once, not at its garbage collection.
         pages = cast("AsyncGenerator[RangePage, None]", self._link.range_entries(self._definition.topic))
         async with aclosing(pages):
             async for page in pages:
@@ -151,7 +151,7 @@ class Sides:
                     yield page.batch
 
     async def newest(self, keys: Sequence[bytes]) -> list[NewestMessage | None]:
-        """The newest message of each key, at most `KEYS_AT_ONCE`; None = the API cannot be asked for it.
+        """The newest message of each key, at most `KEYS_AT_ONCE`; None = the API cannot name the key.
 
         Raises:
             NatsUnreachable.
@@ -179,9 +179,9 @@ class Sides:
         """The fold's entries of those keys that are live there.
 
         Raises:
-            What the store's reads raise.
+            Errors of the store's reads.
         """
-        storable = [key for key in keys if len(key) <= KEY_BYTES_MAX]  # a longer one is in no fold
+        storable = [key for key in keys if len(key) <= KEY_BYTES_MAX]  # a fold has no longer one
         if not storable:
             return {}
         try:
@@ -195,12 +195,12 @@ class Sides:
 
 
 def live_message(op: int, revision: int, data: bytes) -> LiveValue | None:
-    """What is live by a message."""
+    """The live value that a message leaves."""
     return LiveValue(revision, xxh3_128_digest(data)) if op == Op.PUT else None
 
 
 def live_entry(entry: Record) -> LiveValue:
-    """What is live by an entry of the fold."""
+    """The live value of a fold entry."""
     return LiveValue(int.from_bytes(entry.version, "big"), xxh3_128_digest(entry.data or b""))
 
 
@@ -223,4 +223,4 @@ def _op_of(headers: bytes) -> int:
     try:
         return parse_headers(headers).op
     except TooLarge:
-        return Op.PUT  # no record of ours holds it, and the fold cannot have it
+        return Op.PUT  # no record can hold it, so the fold cannot have it

@@ -1,10 +1,10 @@
-"""Verifying a source: its fold compared with its bucket, and mended where that is asked for.
+"""Verification of a source: its fold compared with its bucket, and repaired if requested.
 
-A repair is a resync, which the source's holder does under its own fence, whichever replica that is; here it is only ordered
-and waited for, and then everything is compared again. A key that differs still is told, and not tried again.
-I1: no repair is ordered of a source that its policy stops: a resync would take what is there now, an empty bucket too. The
-stream is judged here as its holder judges it, right before the order, since what was reported may be older.
-Figures are kept here: every verification counts, whoever asked for it.
+A repair is a resync by the source's holder under its own fence, whichever replica that is. The verifier only requests it,
+waits, and compares everything again. A key that still differs is reported, and not repaired again.
+I1: no repair of a source that its policy stops: a resync would adopt the present bucket, an empty one too. The verifier
+runs the holder's resume check right before the request, since the reported state may be older. Totals are kept here:
+every verification counts, whichever call or schedule started it.
 Threading: event loop.
 """
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from eddyline.ingest.verify.compare import Comparer
 
 REPAIR_S_MAX: Final = 300.0
-"""The contract's. A resync reads the bucket once, as a comparison does: a million keys take some 20 s."""
+"""The contract's bound. A resync reads the bucket once, as a comparison does: a million keys take some 20 s."""
 POLL_INTERVAL_S: Final = 0.2
 PROGRESS_INTERVAL_POLLS: Final = 5
 
 
 class RepairOwner(Protocol):
-    """What the replica does about sources that it may hold."""
+    """The replica's view of sources that it may hold."""
 
     def apply_control(self, info: SourceInfo) -> None:
-        """One was given orders."""
+        """Apply a change of control state."""
 
     def current(self, info: SourceInfo) -> SourceInfo:
-        """One as its holder sees it now, where that is this replica."""
+        """A source with its live report, if this replica holds it."""
 
     def record_verification(self, name: str, drift_count: int) -> None:
-        """One was verified; so many keys still differ."""
+        """Record a verification that left so many keys different."""
 
 
 class VerifyOptions(NamedTuple):
-    """How a verification is to be done. `name` is that of its consumers, unique."""
+    """Options of a verification. `name` is that of its consumers, unique."""
 
     name: str
     settle_s: float
@@ -59,9 +59,9 @@ class VerifyOptions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What was found; `left` = what still differed after a resync, None where none was done. `trouble` = why not.
+    """Result of a verification. `left` = comparison after a repair, None = none was made; `trouble` = why not.
 
-    `report` = what the source's holder says of it at the end.
+    `report` = the holder's report of the source at the end.
     """
 
     comparison: SourceComparison
@@ -81,7 +81,7 @@ class VerifyResult:
 
 
 class Verifier:
-    """Verifies sources. `verification_count` and `drifted_key_count` = since its making."""
+    """Verifies sources. `verification_count` and `drifted_key_count` = totals since it was created."""
 
     def __init__(
         self, comparer: Comparer, link: StoreLink, jetstream: JetStream, *, owner: RepairOwner, clock: Clock
@@ -95,7 +95,7 @@ class Verifier:
         self.drifted_key_count = 0
 
     async def verify(self, source: SourceDefinition, options: VerifyOptions) -> VerifyResult:
-        """Verify.
+        """Verify, and return the result.
 
         Raises:
             As `steps`.
@@ -109,7 +109,7 @@ class Verifier:
     async def steps(
         self, source: SourceDefinition, options: VerifyOptions
     ) -> AsyncGenerator[VerifyProgress | VerifyResult, None]:
-        """The same, with how far it is. Whoever breaks off closes it.
+        """Verify; yields progress, and the result at the end. The caller must close it.
 
         Raises:
             As `Comparer.steps`; SourceNotFound (deleted meanwhile); of a repair ReadOnly, CommitUnknown.
@@ -152,7 +152,7 @@ class Verifier:
         return self._owner.current(await self._link.get_source(name))
 
     async def _policy_stop(self, name: str) -> SourceReport | None:
-        """Which stop of its own making the source stands in, or will; None = none."""
+        """Report of the stop by policy in which the source is, or would be after its next check; None = none."""
         info = await self._current_source(name)
         report = info.report
         try:
@@ -165,7 +165,7 @@ class Verifier:
             )
         except SourceStopped as stopped:
             report = replace(report, state=stopped.state, reason=stopped.reason)
-        # One that stopped in the middle of reading looks right to whoever did not see what left.
+        # A source that stopped in the middle of reading passes this check, which does not know the messages that left.
         return report if report.state in STOPPED_BY_POLICY else None
 
     def _compare(
@@ -175,7 +175,7 @@ class Verifier:
 
 
 class _RepairRun:
-    """One resync, ordered and waited for. `trouble` = why it was not done."""
+    """One requested resync. `trouble` = why it was not done."""
 
     def __init__(self, link: StoreLink, clock: Clock, owner: RepairOwner, name: str) -> None:
         self._link = link
@@ -185,7 +185,7 @@ class _RepairRun:
         self.trouble = ""
 
     async def steps(self, suspect_count: int) -> AsyncGenerator[VerifyProgress, None]:
-        """Order it, and wait until it is done, or cannot be soon."""
+        """Request it, and wait until it is done, or cannot be soon."""
         info = await self._link.control_source(self._name, resync=True)
         self._owner.apply_control(info)
         serial = info.control.resync_serial
@@ -209,12 +209,12 @@ class _RepairRun:
 
 
 def _refusal(name: str, stopped: SourceReport) -> str:
-    """Why a source that its policy stopped is not repaired, and what does it all the same."""
+    """Why a source stopped by its policy is not repaired, with the remedy."""
     reason = stopped.reason.removesuffix(f"; {resync_hint(name)}")
     return f"{name} is {stopped.state}: {reason}; {resync_hint(name)}"
 
 
 def _is_done(info: SourceInfo, serial: int) -> bool:
     position = decode_position(info.position)
-    # Without a position there is nothing to bring in step: the first copy is of what there is.
+    # Without a position nothing can differ: the first copy is of the present bucket.
     return position is None or position.resync_serial >= serial

@@ -31,19 +31,19 @@ class _SourcePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourcePo
     SOURCE_POLICY_UNSPECIFIED: _SourcePolicy.ValueType  # 0
     """The default of the field."""
     SOURCE_POLICY_RESYNC: _SourcePolicy.ValueType  # 1
-    """Brings the topic in step with what there is now, tells the gap, and goes on."""
+    """Brings the topic in step with the present content, reports the gap, and continues."""
     SOURCE_POLICY_STOP: _SourcePolicy.ValueType  # 2
-    """Stops until somebody asks for a resync. What was copied stays."""
+    """Stops until a resync is requested. Copied records stay."""
 
 class SourcePolicy(_SourcePolicy, metaclass=_SourcePolicyEnumTypeWrapper):
-    """What a source does by itself. Open set."""
+    """Policy of a source. Open set."""
 
 SOURCE_POLICY_UNSPECIFIED: SourcePolicy.ValueType  # 0
 """The default of the field."""
 SOURCE_POLICY_RESYNC: SourcePolicy.ValueType  # 1
-"""Brings the topic in step with what there is now, tells the gap, and goes on."""
+"""Brings the topic in step with the present content, reports the gap, and continues."""
 SOURCE_POLICY_STOP: SourcePolicy.ValueType  # 2
-"""Stops until somebody asks for a resync. What was copied stays."""
+"""Stops until a resync is requested. Copied records stay."""
 Global___SourcePolicy: _TypeAlias = SourcePolicy  # noqa: Y015
 
 @_typing.final
@@ -126,12 +126,12 @@ Global___ApplyBatchResponse: _TypeAlias = ApplyBatchResponse  # noqa: Y015
 
 @_typing.final
 class SourceDefinition(_message.Message):
-    """What a source copies, and where to. A bucket keeps the newest revisions of a key, as many as its `history`: one that
-    a newer write of its key replaced before it was read is passed over in silence while the source reads on, since the
-    newer write follows. Told as one gap is the range between what was read and the bucket's first revision: when the
-    source begins or resumes, SUPERSEDED where only newer writes of the same keys can have removed it, else SOURCE_GAP;
-    while it reads on, SOURCE_GAP where limits, age or a purge may have. Of a stream that keeps every revision each
-    missing one is a SOURCE_GAP.
+    """Origin and target of a source. A bucket keeps the newest revisions of a key, as many as its `history`: while the source
+    reads on, it skips without a gap a revision that a newer write of its key replaced before it was read, since the newer
+    write follows. The range between the last revision read and the bucket's first revision is one gap: when the source
+    begins or resumes, SUPERSEDED if only newer writes of the same keys can have removed it, else SOURCE_GAP; while it reads
+    on, SOURCE_GAP if limits, age or a purge may have removed it. In a stream that keeps every revision each missing one is a
+    SOURCE_GAP.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -156,14 +156,14 @@ class SourceDefinition(_message.Message):
     255 bytes.
     """
     on_expired: Global___SourcePolicy.ValueType
-    """What to do where messages left from the front before they were read. Unset = RESYNC. Those missing in the middle or
-    at the end are told as gaps.
+    """Policy if messages at the front were removed before they were read. Unset = RESYNC. Messages missing in the middle or
+    at the end become gaps.
     """
     on_recreated: Global___SourcePolicy.ValueType
-    """What to do where the bucket or stream was deleted and made again. Unset = STOP."""
+    """Policy if the bucket or stream was deleted and created again. Unset = STOP."""
     dead_letter_topic: _builtins.str
-    """LOG topic that gets messages which do not fit into a record, with the reason; made with the source if it is
-    missing. Empty = such a message stops the source.
+    """LOG topic that gets messages which do not fit into a record, with the reason; created with the source if it is missing.
+    Empty = such a message stops the source.
     """
     @_builtins.property
     def key_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -228,7 +228,7 @@ class SourceState(_message.Message):
     fence: _builtins.int
     """Fence of the newest lease. 0 = never leased."""
     holder: _builtins.str
-    """Who holds the lease. Empty = free."""
+    """Holder of the lease. Empty = free."""
     lease_remaining_ms: _builtins.int
     """Time the lease still runs, in milliseconds. 0 = free."""
     state: _builtins.str
@@ -246,9 +246,9 @@ class SourceState(_message.Message):
     STREAM_RECREATED or CURSOR_AHEAD, the last revision of the stream that is there now.
     """
     paused: _builtins.bool
-    """True = nothing is copied until somebody resumes it."""
+    """True = nothing is copied until the source is resumed."""
     resync_serial: _builtins.int
-    """How many resyncs were asked for; the position tells which of them are done."""
+    """Number of resyncs requested; the position records which of them are done."""
     epoch: _builtins.int
     """Epoch of the topic."""
     gap_count: _builtins.int
@@ -263,7 +263,7 @@ class SourceState(_message.Message):
 
     @_builtins.property
     def detail(self) -> Global___SourceDetail:
-        """What else the holder last reported, times brought to the moment of this answer. Unset = never since the store started."""
+        """Further fields of the holder's last report, with times as of this answer. Unset = never since the store started."""
 
     @_builtins.property
     def stop(self) -> Global___SourceStop:
@@ -302,7 +302,7 @@ Global___SourceState: _TypeAlias = SourceState  # noqa: Y015
 
 @_typing.final
 class SourceDetail(_message.Message):
-    """What the holder of a source tells of it beside state and position. Texts are for people, each at most 1 KiB."""
+    """Report of a source's holder, in addition to state and position. Texts are for people, each at most 1 KiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -318,7 +318,7 @@ class SourceDetail(_message.Message):
     state_ms: _builtins.int
     """Time in the state, in milliseconds."""
     decision: _builtins.str
-    """The last thing that was decided about the source, e.g. that it resumed, resynced or stopped. Empty = nothing yet."""
+    """The last decision about the source, e.g. that it resumed, resynced or stopped. Empty = nothing yet."""
     decision_ms: _builtins.int
     """Time since then, in milliseconds."""
     file_drift: _builtins.str
@@ -330,13 +330,13 @@ class SourceDetail(_message.Message):
     revisions_per_s: _builtins.int
     """Revisions applied a second, over the last 10 seconds at most. 0 = none."""
     remaining_ms: _builtins.int
-    """Time until what is known to lag is applied at this rate, in milliseconds, while the source is in SNAPSHOT or
+    """Time until the known lag is applied at this rate, in milliseconds, while the source is in SNAPSHOT or
     CATCHING_UP; -1 = not known.
     """
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What may lose revisions or slow the source down, as last seen: settings of the bucket or stream, its NATS servers, the
-        sources file. At most 16. Empty = nothing.
+        """Conditions that may lose revisions or slow the source down, as last seen: settings of the bucket or stream, its NATS
+        servers, the sources file. At most 16. Empty = nothing.
         """
 
     def __init__(
@@ -362,7 +362,7 @@ Global___SourceDetail: _TypeAlias = SourceDetail  # noqa: Y015
 
 @_typing.final
 class SourceStop(_message.Message):
-    """A stop that holds until a resync was asked for and is done, whatever the stream looks like by then."""
+    """A stop that holds until a requested resync is done, whatever state the stream has by then."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -709,7 +709,7 @@ class AcquireLeaseRequest(_message.Message):
     source: _builtins.str
     """Source name. Required."""
     holder: _builtins.str
-    """Who takes it, at most 255 bytes. The same name gets it again at once. Required."""
+    """Holder, at most 255 bytes. The same name gets the lease again at once. Required."""
     lease_ms: _builtins.int
     """How long it runs unless renewed, in milliseconds: 0 = 5 000, 100 to 60 000."""
     def __init__(
@@ -739,7 +739,7 @@ class AcquireLeaseResponse(_message.Message):
     """Fence of this lease; larger than every one before."""
     @_builtins.property
     def source(self) -> Global___SourceState:
-        """The source, with the position to go on from."""
+        """The source, with the position to resume at."""
 
     def __init__(
         self,
@@ -782,7 +782,7 @@ class RenewLeaseRequest(_message.Message):
     """Revisions not yet applied."""
     @_builtins.property
     def detail(self) -> Global___SourceDetail:
-        """What else there is to report. Unset = nothing."""
+        """Further fields to report. Unset = none."""
 
     def __init__(
         self,
@@ -926,7 +926,7 @@ Global___FollowTopicsRequest: _TypeAlias = FollowTopicsRequest  # noqa: Y015
 
 @_typing.final
 class FollowAdd(_message.Message):
-    """Adds a topic to a FollowTopics stream. A `follow_id` already in use starts anew."""
+    """Adds a topic to a FollowTopics stream. A `follow_id` already in use starts again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -962,7 +962,7 @@ Global___FollowAdd: _TypeAlias = FollowAdd  # noqa: Y015
 
 @_typing.final
 class FollowRemove(_message.Message):
-    """Takes a topic off a FollowTopics stream. Answers already under way may still come."""
+    """Removes a topic from a FollowTopics stream. Answers already in flight may still arrive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1006,7 +1006,7 @@ class FollowTopicsResponse(_message.Message):
 
     @_builtins.property
     def level(self) -> Global___FollowLevel:
-        """Level with the head; sent once after catching up."""
+        """Caught up with the head; sent once."""
 
     @_builtins.property
     def ended(self) -> Global___FollowEnded:
@@ -1080,7 +1080,7 @@ class FollowItem(_message.Message):
     head_seq: _builtins.int
     """Topic's head when it was sent."""
     batch_end: _builtins.bool
-    """True = no append lies on both sides of `next_after_seq`. False = the last one goes on, or nobody knows."""
+    """True = no append lies on both sides of `next_after_seq`. False = the last one continues, or this is not known."""
     @_builtins.property
     def item(self) -> _log_pb2.BatchItem:
         """The item; records always as columns."""
@@ -1134,13 +1134,13 @@ Global___TracedCommit: _TypeAlias = TracedCommit  # noqa: Y015
 
 @_typing.final
 class FollowLevel(_message.Message):
-    """A followed topic is level."""
+    """A followed topic is caught up."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     head_seq: _builtins.int
-    """The head it is level with."""
+    """The head that it reached."""
     def __init__(
         self,
         *,
@@ -1156,8 +1156,8 @@ Global___FollowLevel: _TypeAlias = FollowLevel  # noqa: Y015
 
 @_typing.final
 class FollowChanged(_message.Message):
-    """A followed topic's configuration or its `delete_mark` changed. Of several changes in a row only the last may be told.
-    What an item before it brought may have been deleted; what comes after it was read since then.
+    """A followed topic's configuration or its `delete_mark` changed. Of several consecutive changes only the last may be sent.
+    Records of earlier items may have been deleted; later items were read after the change.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -114,7 +114,7 @@ class ApplyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutSource(self, request, context):
-        """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
+        """Stores a source's definition with its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
@@ -151,8 +151,8 @@ class ApplyServiceServicer(object):
 
     def UpdateSource(self, request, context):
         """Changes the part of a source's definition that may change. Durable when it returns; the holder learns it with its next
-        renewal. The dead-letter topic is not looked at: who calls makes sure of it.
-        Retry: safe; what changes nothing is answered with the source as it is.
+        renewal. The store does not check the dead-letter topic: the caller must.
+        Retry: safe; a call that changes nothing returns the unchanged source.
         Errors: INVALID_NAME, INVALID_ARGUMENT, NOT_YET, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -179,7 +179,7 @@ class ApplyServiceServicer(object):
 
     def RenewLease(self, request, context):
         """Prolongs a lease and reports the source's state.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it, or it was given back).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (another holder has it, or it was released).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -197,8 +197,8 @@ class ApplyServiceServicer(object):
         """Follows topics on one stream: steps add and remove topics and grant credit; answers are ordered within a
         topic, never across. Credit starts at 0, each grant adds, at most 64 MiB may be outstanding (more is
         INVALID_ARGUMENT); an answer with records is sent while credit is above 0 and takes its size, so it may go below 0.
-        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read is
-        answered by `ended`, the stream goes on. At most 100 000 topics a stream.
+        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read gets
+        `ended`, and the stream continues. At most 100 000 topics a stream.
         Errors: INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

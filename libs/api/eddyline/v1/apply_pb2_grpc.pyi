@@ -29,7 +29,7 @@ class ApplyServiceStub:
     THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
     """
     PutSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.PutSourceRequest, _apply_pb2.PutSourceResponse]
-    """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
+    """Stores a source's definition with its topic. Durable when it returns. The topic must exist and have no
     records and no other source.
     Retry: an equal definition is answered as done.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
@@ -50,8 +50,8 @@ class ApplyServiceStub:
     """
     UpdateSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceUpdateSourceRequest, _apply_pb2.ApplyServiceUpdateSourceResponse]
     """Changes the part of a source's definition that may change. Durable when it returns; the holder learns it with its next
-    renewal. The dead-letter topic is not looked at: who calls makes sure of it.
-    Retry: safe; what changes nothing is answered with the source as it is.
+    renewal. The store does not check the dead-letter topic: the caller must.
+    Retry: safe; a call that changes nothing returns the unchanged source.
     Errors: INVALID_NAME, INVALID_ARGUMENT, NOT_YET, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
     """
     DeleteSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyServiceDeleteSourceRequest, _apply_pb2.ApplyServiceDeleteSourceResponse]
@@ -66,7 +66,7 @@ class ApplyServiceStub:
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_apply_pb2.RenewLeaseRequest, _apply_pb2.RenewLeaseResponse]
     """Prolongs a lease and reports the source's state.
-    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it, or it was given back).
+    Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (another holder has it, or it was released).
     """
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_apply_pb2.ReleaseLeaseRequest, _apply_pb2.ReleaseLeaseResponse]
     """Gives a lease back, so that another replica may take the source at once.
@@ -76,8 +76,8 @@ class ApplyServiceStub:
     """Follows topics on one stream: steps add and remove topics and grant credit; answers are ordered within a
     topic, never across. Credit starts at 0, each grant adds, at most 64 MiB may be outstanding (more is
     INVALID_ARGUMENT); an answer with records is sent while credit is above 0 and takes its size, so it may go below 0.
-    Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read is
-    answered by `ended`, the stream goes on. At most 100 000 topics a stream.
+    Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read gets
+    `ended`, and the stream continues. At most 100 000 topics a stream.
     Errors: INVALID_ARGUMENT.
     """
 
@@ -108,7 +108,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _apply_pb2.PutSourceRequest,
         context: _aio.ServicerContext[_apply_pb2.PutSourceRequest, _abc.Awaitable[_apply_pb2.PutSourceResponse]],
     ) -> _abc.Awaitable[_apply_pb2.PutSourceResponse]:
-        """Stores a source's definition beside its topic. Durable when it returns. The topic must exist and have no
+        """Stores a source's definition with its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
@@ -153,8 +153,8 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_apply_pb2.ApplyServiceUpdateSourceRequest, _abc.Awaitable[_apply_pb2.ApplyServiceUpdateSourceResponse]],
     ) -> _abc.Awaitable[_apply_pb2.ApplyServiceUpdateSourceResponse]:
         """Changes the part of a source's definition that may change. Durable when it returns; the holder learns it with its next
-        renewal. The dead-letter topic is not looked at: who calls makes sure of it.
-        Retry: safe; what changes nothing is answered with the source as it is.
+        renewal. The store does not check the dead-letter topic: the caller must.
+        Retry: safe; a call that changes nothing returns the unchanged source.
         Errors: INVALID_NAME, INVALID_ARGUMENT, NOT_YET, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
 
@@ -187,7 +187,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_apply_pb2.RenewLeaseRequest, _abc.Awaitable[_apply_pb2.RenewLeaseResponse]],
     ) -> _abc.Awaitable[_apply_pb2.RenewLeaseResponse]:
         """Prolongs a lease and reports the source's state.
-        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (somebody else has it, or it was given back).
+        Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (another holder has it, or it was released).
         """
 
     @_abc_1.abstractmethod
@@ -209,8 +209,8 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Follows topics on one stream: steps add and remove topics and grant credit; answers are ordered within a
         topic, never across. Credit starts at 0, each grant adds, at most 64 MiB may be outstanding (more is
         INVALID_ARGUMENT); an answer with records is sent while credit is above 0 and takes its size, so it may go below 0.
-        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read is
-        answered by `ended`, the stream goes on. At most 100 000 topics a stream.
+        Catching up reads at most 1 MiB of a topic in turn, live topics first. A topic that cannot be added or read gets
+        `ended`, and the stream continues. At most 100 000 topics a stream.
         Errors: INVALID_ARGUMENT.
         """
 

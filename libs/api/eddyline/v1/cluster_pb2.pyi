@@ -26,7 +26,7 @@ class _PressureStep:
 class _PressureStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PressureStep.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PRESSURE_STEP_UNSPECIFIED: _PressureStep.ValueType  # 0
-    """Not told."""
+    """Not reported."""
     PRESSURE_STEP_REST: _PressureStep.ValueType  # 1
     """Nothing: it is 0.2 or less."""
     PRESSURE_STEP_COALESCE: _PressureStep.ValueType  # 2
@@ -35,10 +35,10 @@ class _PressureStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pressure
     """And topics of band B0 have an eighth of their share: it was above 0.8 for half a second, and is not below 0.6 yet."""
 
 class PressureStep(_PressureStep, metaclass=_PressureStepEnumTypeWrapper):
-    """What delivery does about pressure, the milder first. Open set."""
+    """Measures of delivery against pressure, the mildest first. Open set."""
 
 PRESSURE_STEP_UNSPECIFIED: PressureStep.ValueType  # 0
-"""Not told."""
+"""Not reported."""
 PRESSURE_STEP_REST: PressureStep.ValueType  # 1
 """Nothing: it is 0.2 or less."""
 PRESSURE_STEP_COALESCE: PressureStep.ValueType  # 2
@@ -54,7 +54,7 @@ class _MaintenanceStage:
 class _MaintenanceStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MaintenanceStage.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MAINTENANCE_STAGE_UNSPECIFIED: _MaintenanceStage.ValueType  # 0
-    """Not told."""
+    """Not reported."""
     MAINTENANCE_STAGE_IDLE: _MaintenanceStage.ValueType  # 1
     """Nothing to do."""
     MAINTENANCE_STAGE_SEAL: _MaintenanceStage.ValueType  # 2
@@ -66,19 +66,19 @@ class _MaintenanceStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Main
     MAINTENANCE_STAGE_REWRITE: _MaintenanceStage.ValueType  # 5
     """Rewrites segments without what was deleted from them."""
     MAINTENANCE_STAGE_RECLAIM: _MaintenanceStage.ValueType  # 6
-    """Removes files that nothing needs any more."""
+    """Removes files that are no longer needed."""
     MAINTENANCE_STAGE_BASE: _MaintenanceStage.ValueType  # 7
     """Dumps a fold into a base."""
     MAINTENANCE_STAGE_ERASE: _MaintenanceStage.ValueType  # 8
-    """Takes deleted payloads off the disk."""
+    """Erases deleted payloads from the disk."""
     MAINTENANCE_STAGE_SCRUB: _MaintenanceStage.ValueType  # 9
     """Reads segments to verify them."""
 
 class MaintenanceStage(_MaintenanceStage, metaclass=_MaintenanceStageEnumTypeWrapper):
-    """What a store's upkeep is at. Open set."""
+    """Background jobs of a store. Open set."""
 
 MAINTENANCE_STAGE_UNSPECIFIED: MaintenanceStage.ValueType  # 0
-"""Not told."""
+"""Not reported."""
 MAINTENANCE_STAGE_IDLE: MaintenanceStage.ValueType  # 1
 """Nothing to do."""
 MAINTENANCE_STAGE_SEAL: MaintenanceStage.ValueType  # 2
@@ -90,11 +90,11 @@ MAINTENANCE_STAGE_MERGE: MaintenanceStage.ValueType  # 4
 MAINTENANCE_STAGE_REWRITE: MaintenanceStage.ValueType  # 5
 """Rewrites segments without what was deleted from them."""
 MAINTENANCE_STAGE_RECLAIM: MaintenanceStage.ValueType  # 6
-"""Removes files that nothing needs any more."""
+"""Removes files that are no longer needed."""
 MAINTENANCE_STAGE_BASE: MaintenanceStage.ValueType  # 7
 """Dumps a fold into a base."""
 MAINTENANCE_STAGE_ERASE: MaintenanceStage.ValueType  # 8
-"""Takes deleted payloads off the disk."""
+"""Erases deleted payloads from the disk."""
 MAINTENANCE_STAGE_SCRUB: MaintenanceStage.ValueType  # 9
 """Reads segments to verify them."""
 Global___MaintenanceStage: _TypeAlias = MaintenanceStage  # noqa: Y015
@@ -146,9 +146,9 @@ Global___GetTopologyRequest: _TypeAlias = GetTopologyRequest  # noqa: Y015
 
 @_typing.final
 class GetTopologyResponse(_message.Message):
-    """Answer of GetTopology. A client calls the roles by the first three lists. Where the roles are told other addresses for clients
-    than they have among each other, the three internal lists hold the latter: a client that reached the cluster by one of
-    those is beside the roles, and calls all of them so.
+    """Answer of GetTopology. A client calls the roles by the first three lists. If the roles have other addresses for clients
+    than among each other, the three internal lists hold the latter: a client that reached the cluster by one of those is in
+    the roles' network, and uses them for all roles.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -269,7 +269,7 @@ class GetStatusResponse(_message.Message):
     DELIVERY_FIELD_NUMBER: _builtins.int
     METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
-    """Who answers."""
+    """The role that answers."""
     cluster_id: _builtins.str
     """Id of the cluster."""
     version: _builtins.str
@@ -285,7 +285,7 @@ class GetStatusResponse(_message.Message):
     uptime_ms: _builtins.int
     """Time since its start, in milliseconds."""
     metrics_address: _builtins.str
-    """Where its metrics are scraped, `host:port`, at `/metrics`. Empty = nowhere."""
+    """Address of its metrics, `host:port`, at `/metrics`. Empty = none."""
     @_builtins.property
     def store(self) -> Global___StoreStatus:
         """Of a store."""
@@ -370,7 +370,7 @@ class StoreStatus(_message.Message):
     dropped_key_count: _builtins.int
     """Idempotency keys dropped before their window was over, since the start: too many were used."""
     maintenance_stage: Global___MaintenanceStage.ValueType
-    """What the store's upkeep is at."""
+    """Background job that the store runs."""
     checkpoint: _builtins.int
     """Number of the last complete checkpoint; 0 = none yet."""
     segment_count: _builtins.int
@@ -561,12 +561,12 @@ class DeliveryStatus(_message.Message):
     buffered_bytes: _builtins.int
     """Bytes held for fan-out."""
     draining: _builtins.bool
-    """True = it is going away: it takes no new streams and sends the `watch_count` that it has elsewhere. It is not ready
+    """True = it is stopping: it refuses new streams and moves its `watch_count` streams to other replicas. It is not ready
     then, with reason `DRAINING`.
     """
     @_builtins.property
     def pressure(self) -> Global___DeliveryPressure:
-        """How much pressure it is under, and what it does about it. As last sampled: each 100 ms while there is any."""
+        """Its pressure, and its measure against it. As last sampled: every 100 ms while there is any."""
 
     def __init__(
         self,
@@ -588,7 +588,9 @@ Global___DeliveryStatus: _TypeAlias = DeliveryStatus  # noqa: Y015
 
 @_typing.final
 class DeliveryPressure(_message.Message):
-    """Pressure of a delivery process. It costs latency and moves topics against each other, never records or their order."""
+    """Pressure of a delivery process. It costs latency and changes the order among topics, never loses records or changes their
+    order.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -614,13 +616,13 @@ class DeliveryPressure(_message.Message):
     send_bytes_part: _builtins.float
     """`queued_bytes` as a part of 256 MiB. 0 to 1."""
     step: Global___PressureStep.ValueType
-    """What is done about it."""
+    """The measure against it."""
     step_ms: _builtins.int
     """How long it has been at that step, in milliseconds."""
     reason: _builtins.str
     """Why it is at that step, in words. Empty = it has been at rest since its start."""
     window_us: _builtins.int
-    """How far apart two frames of a topic are, in microseconds; what comes between them goes as one. 0 = at once."""
+    """Least time between two frames of a topic, in microseconds; records of that time are sent as one frame. 0 = at once."""
     longest_wait_ms: _builtins.int
     """How long the topic has waited that waits longest, in milliseconds. 0 = none waits."""
     scheduling_latency_us: _builtins.int
@@ -634,7 +636,7 @@ class DeliveryPressure(_message.Message):
     @_builtins.property
     def served_record_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Records given since the start to subscriptions whose topic had to wait for its turn, by the band it waited in, B0 to
-        B4: five numbers. What its filter hides from a subscription counts.
+        B4: five numbers. Records that a subscription's filter hides count.
         """
 
     def __init__(

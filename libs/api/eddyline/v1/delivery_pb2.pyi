@@ -32,22 +32,22 @@ class _StartPointEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StartPoint
     START_POINT_SNAPSHOT: _StartPoint.ValueType  # 1
     """KV topics: the current values under the filters, then changes."""
     START_POINT_TAIL: _StartPoint.ValueType  # 2
-    """What comes from now on. The stream's first frame is one with a token, which holds this moment: a resume with it goes
-    on there, one without begins at a later now.
+    """Records from now on. The stream's first frame has a token of this moment: a resume with it continues there, a resume
+    without it begins at a later moment.
     """
     START_POINT_EARLIEST: _StartPoint.ValueType  # 3
     """The whole log, from the earliest live record."""
 
 class StartPoint(_StartPoint, metaclass=_StartPointEnumTypeWrapper):
-    """Where a watch starts. Closed set."""
+    """Start of a watch. Closed set."""
 
 START_POINT_UNSPECIFIED: StartPoint.ValueType  # 0
 """TAIL."""
 START_POINT_SNAPSHOT: StartPoint.ValueType  # 1
 """KV topics: the current values under the filters, then changes."""
 START_POINT_TAIL: StartPoint.ValueType  # 2
-"""What comes from now on. The stream's first frame is one with a token, which holds this moment: a resume with it goes
-on there, one without begins at a later now.
+"""Records from now on. The stream's first frame has a token of this moment: a resume with it continues there, a resume
+without it begins at a later moment.
 """
 START_POINT_EARLIEST: StartPoint.ValueType  # 3
 """The whole log, from the earliest live record."""
@@ -86,33 +86,33 @@ class _WatchStandingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WatchSt
     WATCH_STANDING_UNSPECIFIED: _WatchStanding.ValueType  # 0
     """Not used."""
     WATCH_STANDING_LEVEL: _WatchStanding.ValueType  # 1
-    """It has all that there is."""
+    """It is caught up."""
     WATCH_STANDING_SENDING: _WatchStanding.ValueType  # 2
-    """Frames are there for it, and go as its reader takes them."""
+    """Frames are ready, and are sent as its reader accepts them."""
     WATCH_STANDING_WAITING_TURN: _WatchStanding.ValueType  # 3
     """The topic waits for its turn among others."""
     WATCH_STANDING_READING: _WatchStanding.ValueType  # 4
     """It is too far behind for the frames in memory, and reads the log by its cursor."""
     WATCH_STANDING_SNAPSHOT: _WatchStanding.ValueType  # 5
-    """It brings the current values."""
+    """It sends the current values."""
     WATCH_STANDING_GONE: _WatchStanding.ValueType  # 6
     """The topic was deleted."""
 
 class WatchStanding(_WatchStanding, metaclass=_WatchStandingEnumTypeWrapper):
-    """What a topic of a stream is doing. Open set."""
+    """Activity of a topic of a stream. Open set."""
 
 WATCH_STANDING_UNSPECIFIED: WatchStanding.ValueType  # 0
 """Not used."""
 WATCH_STANDING_LEVEL: WatchStanding.ValueType  # 1
-"""It has all that there is."""
+"""It is caught up."""
 WATCH_STANDING_SENDING: WatchStanding.ValueType  # 2
-"""Frames are there for it, and go as its reader takes them."""
+"""Frames are ready, and are sent as its reader accepts them."""
 WATCH_STANDING_WAITING_TURN: WatchStanding.ValueType  # 3
 """The topic waits for its turn among others."""
 WATCH_STANDING_READING: WatchStanding.ValueType  # 4
 """It is too far behind for the frames in memory, and reads the log by its cursor."""
 WATCH_STANDING_SNAPSHOT: WatchStanding.ValueType  # 5
-"""It brings the current values."""
+"""It sends the current values."""
 WATCH_STANDING_GONE: WatchStanding.ValueType  # 6
 """The topic was deleted."""
 Global___WatchStanding: _TypeAlias = WatchStanding  # noqa: Y015
@@ -133,38 +133,39 @@ class WatchTopicsRequest(_message.Message):
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     SKIP_OVERSIZE_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.bytes
-    """From an earlier stream over the same topics and filters; takes the place of each topic's `start`. Where a
-    `start` is a cursor newer than the token's, or of a later epoch, the cursor wins. What came after the token is
-    sent again by a resume with it alone: keep the newest cursors beside it. Empty = none.
-    The topics need not be the same ones: those that the token has and the request has not are passed over, those that
-    the token has not begin at their own `start`. Of a topic that was deleted since, the stream says topic_deleted, at
-    each resume that asks for it; of one that was made anew a gap RECREATED, then all of the new one. So a request that
-    is sent again as it was, with the newest token, goes on with every topic that is there, and so does one without
-    those that were deleted. Damaged in any way: RESUME_TOKEN_INVALID. No topic in common, or a common one with other
+    """From an earlier stream over the same topics and filters; replaces each topic's `start`. If a `start` is a cursor newer
+    than the token's, or of a later epoch, the cursor wins. A resume with the token alone sends records after it again:
+    keep the newest cursors with it. Empty = none.
+    The topics need not be the same: topics only in the token are ignored, topics only in the request begin at their own
+    `start`. For a topic that was deleted since, the stream sends topic_deleted, at each resume that names it; for one that
+    was created again a gap RECREATED, then all of the new topic. A request that is sent again unchanged, with the newest
+    token, therefore continues with every existing topic, and so does one without the deleted topics. Damaged in any way:
+    RESUME_TOKEN_INVALID. No topic in common, or a common one with other
     filters or options: RESUME_TOKEN_MISMATCH.
     """
     format: _types_pb2.BatchFormat.ValueType
-    """How records travel. UNSPECIFIED = rows."""
+    """Encoding of records. UNSPECIFIED = rows."""
     heartbeat_ms: _builtins.int
     """At most this time passes between two frames that carry a resume token, in milliseconds: 0 = 10 000, 100 to
-    60 000. Busy or not, a heartbeat comes where caught_up has brought none. One comes first of all where some topics
-    begin at their heads and others do not.
+    60 000. A heartbeat comes on busy and idle streams unless caught_up carried a token. It is the first frame if some
+    topics begin at their heads and others do not.
     """
     resume_snapshots: _builtins.bool
-    """True = a snapshot that the token was within, or that breaks off in mid-stream, goes on where it was, with
-    snapshot_resume. False = it begins anew, with snapshot_begin. So it does in any case where the log lost anything
-    since then, and where `tags`, `exclude_nodes` or `ignore_deletes` are given: what they hide could not be told.
+    """True = a snapshot that the token was within, or that breaks off in mid-stream, continues at its place, with
+    snapshot_resume. False = it begins again, with snapshot_begin. It begins again in any case if the log lost records
+    since then, or if `tags`, `exclude_nodes` or `ignore_deletes` are set, since the stream could not report the records
+    that they hide.
     """
     message_bytes_max: _builtins.int
     """Largest message that the caller's channel takes, in bytes: 0 = 4 194 304, gRPC's default in every language; less is
     INVALID_ARGUMENT, more than 64 MiB is taken as 64 MiB. A caller that raised its channel's option
-    (`grpc.max_receive_message_length`; in Go `grpc.MaxCallRecvMsgSize`, in Java `maxInboundMessageSize`) says so here: the
+    (`grpc.max_receive_message_length`; in Go `grpc.MaxCallRecvMsgSize`, in Java `maxInboundMessageSize`) sets it here: the
     server cannot see it. A record that is larger as one message ends the stream with OVERSIZE, which names its topic, its
     `seq` and its size; sources bring records of up to 8 MiB. Data are never cut.
     """
     skip_oversize: _builtins.bool
-    """True = a record above `message_bytes_max` is passed over: a gap with reason OVERSIZE takes its place, which no
-    snapshot heals, and the stream goes on.
+    """True = a record above `message_bytes_max` is skipped: a gap with reason OVERSIZE takes its place, which no snapshot
+    heals, and the stream continues.
     """
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchTopic]:
@@ -213,15 +214,15 @@ class WatchTopic(_message.Message):
     """At one of these points."""
     ts_ms: _builtins.int
     """At a time, in milliseconds since the Unix epoch, 0 or later: the first live record committed at or after it. It
-    is looked up once, when the stream starts. None so late yet = TAIL. Where it is the topic's first live record,
-    what was lost before it is told: nobody knows of which time that was.
+    is looked up once, when the stream starts. None that late yet = TAIL. If it is the topic's first live record, the
+    stream first reports the gap before it, whose times are not known.
     """
     revision: _builtins.int
     """At a revision, 1 or above: the first live record whose `version`, as a number, is at or above it (of a source:
-    NATS's revision; elsewhere the `seq`). It is looked up once, when the stream starts. One above the newest =
-    TAIL, more is CURSOR_AHEAD. Where it is the topic's first live record, what was lost before it is told.
-    Of a source whose stream was made again, or rolled back, and copied on, it is of the newest stream: where that
-    one's first record is meant, the gap before it is told.
+    NATS's revision; otherwise the `seq`). It is looked up once, when the stream starts. One above the newest =
+    TAIL, more is CURSOR_AHEAD. If it is the topic's first live record, the stream first reports the gap before it.
+    For a source whose stream was created again or rolled back, and copied since, it is a revision of the newest stream:
+    if that selects the first record of this stream, the gap before it is reported.
     """
     ignore_deletes: _builtins.bool
     """True = no records of ops DELETE and PURGE."""
@@ -230,9 +231,9 @@ class WatchTopic(_message.Message):
     updates_only: _builtins.bool
     """True = no values to begin with: SNAPSHOT is TAIL then. With EARLIEST, `ts_ms` or `revision` INVALID_ARGUMENT."""
     on_gap: _log_pb2.GapPolicy.ValueType
-    """What follows a gap. UNSPECIFIED = TELL. HEAL on a KV topic: the gap, then a snapshot, then the log from its point;
-    until the snapshot's end cursors stay before the gap, so that a stream which breaks off in it is healed anew. A LOG
-    topic has no values to heal by: TELL, whatever is asked.
+    """Frames after a gap. UNSPECIFIED = TELL. HEAL on a KV topic: the gap, then a snapshot, then the log from its point;
+    cursors stay before the gap until the end of the snapshot, so that a stream which breaks off in it heals again. A LOG
+    topic has no values to heal with: always TELL.
     """
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
@@ -241,8 +242,8 @@ class WatchTopic(_message.Message):
     @_builtins.property
     def key_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Only keys that start with one of these: at most 1 000, each at most 1 KiB. Empty = all, keyless records too.
-        This and the filters below judge each record for itself: a key whose newer value is hidden keeps its old one at
-        the reader. Gaps are never hidden.
+        This filter and those below test each record alone: a reader keeps the old value of a key whose newer value is hidden.
+        Gaps are never hidden.
         """
 
     @_builtins.property
@@ -306,17 +307,18 @@ class WatchTopicsResponse(_message.Message):
     topic: _builtins.str
     """Topic the frame is about. Empty for heartbeat, caught_up and going_away."""
     resume_token: _builtins.bytes
-    """Resumes all topics of this stream, those too that it said are deleted. Only with caught_up, heartbeat and going_away,
-    and with each of them; where a topic begins at its head, the stream's first frame is one of these. What comes after
-    it is sent again by a resume with it alone: keep the newest cursors beside it.
+    """Resumes all topics of this stream, including those reported as deleted. Only with caught_up, heartbeat and going_away,
+    and with each of them; if a topic begins at its head, the stream's first frame is one of these. A resume with the token
+    alone sends records after it again: keep the newest cursors with it.
     """
     traceparent: _builtins.str
     """W3C trace context of a commit in the frame that is traced, or of one that the filters hid; as a rule empty."""
     batch_end: _builtins.bool
-    """True = no append lies on both sides of this frame's cursor: all that came of the topic up to here is whole appends.
-    False = the last append goes on, or nobody knows. To apply appends as a whole, hold records back until a frame has it:
-    rows, columns, gap, progress or snapshot_end. It comes at the head of a topic at the latest; where a filter hides the
-    end of an append, progress says it at once. A gap that comes while records are held back may have taken the rest.
+    """True = no append lies on both sides of this frame's cursor: everything sent of the topic up to here is complete
+    appends. False = the last append continues, or this is not known. To apply appends as a whole, hold records back until
+    a frame has it:
+    rows, columns, gap, progress or snapshot_end. It comes at the head of a topic at the latest; if a filter hides the end
+    of an append, progress reports it at once. A gap that comes while records are held back may have taken the rest.
     """
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
@@ -344,7 +346,7 @@ class WatchTopicsResponse(_message.Message):
 
     @_builtins.property
     def caught_up(self) -> Global___CaughtUp:
-        """Every topic is level with the head it had when the watch began."""
+        """Every topic has reached the head that it had when the watch began."""
 
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat:
@@ -352,7 +354,7 @@ class WatchTopicsResponse(_message.Message):
 
     @_builtins.property
     def topic_deleted(self) -> Global___TopicDeleted:
-        """The topic was deleted; the other topics go on."""
+        """The topic was deleted; the other topics continue."""
 
     @_builtins.property
     def progress(self) -> Global___Progress:
@@ -360,11 +362,11 @@ class WatchTopicsResponse(_message.Message):
 
     @_builtins.property
     def going_away(self) -> Global___GoingAway:
-        """The replica ends this stream; the token goes on elsewhere. The last frame."""
+        """The replica ends this stream; the token resumes it at another replica. The last frame."""
 
     @_builtins.property
     def snapshot_resume(self) -> Global___SnapshotResume:
-        """A snapshot that broke off goes on. Only where `resume_snapshots` was asked for."""
+        """An interrupted snapshot continues. Only with `resume_snapshots`."""
 
     def __init__(
         self,
@@ -427,7 +429,7 @@ class SnapshotEnd(_message.Message):
     FOLD_SEQ_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     fold_seq: _builtins.int
-    """Point at which all of its entries were read: the log goes on after it."""
+    """Point at which all of its entries were read: the log continues after it."""
     count: _builtins.int
     """Number of entries sent on this stream since snapshot_begin, or since the first snapshot_resume where there was none.
     Changes that came between entries are not counted.
@@ -448,8 +450,8 @@ Global___SnapshotEnd: _TypeAlias = SnapshotEnd  # noqa: Y015
 
 @_typing.final
 class SnapshotResume(_message.Message):
-    """A snapshot that broke off goes on: keep what it has brought of keys up to `after_key`, and drop what it has brought of
-    keys above. First come the changes of the kept keys since `fold_seq`, as records of any op in `seq` order, then the
+    """An interrupted snapshot continues: keep its entries of keys up to `after_key`, and drop those of keys above. First come
+    the changes of the kept keys since `fold_seq`, as records of any op in `seq` order, then the
     entries above `after_key`; snapshot_end says the point at which all of it stands.
     """
 
@@ -478,7 +480,7 @@ Global___SnapshotResume: _TypeAlias = SnapshotResume  # noqa: Y015
 @_typing.final
 class Progress(_message.Message):
     """Everything of one topic up to the frame's cursor was sent, or was hidden by the filters. Comes before a heartbeat, for
-    topics whose cursor moved and no frame has said so: at most one a topic each `heartbeat_ms`.
+    topics whose cursor moved without a frame: at most one for each topic in each `heartbeat_ms`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -628,7 +630,7 @@ class ExplainWatchResponse(_message.Message):
     """For the next page of `watches`. Empty = this was the last."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchCost]:
-        """What each topic of `watch` would cost, in its order."""
+        """Cost of each topic of `watch`, in its order."""
 
     @_builtins.property
     def watches(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenWatch]:
@@ -651,7 +653,7 @@ Global___ExplainWatchResponse: _TypeAlias = ExplainWatchResponse  # noqa: Y015
 
 @_typing.final
 class WatchCost(_message.Message):
-    """What one topic of a watch would cost."""
+    """Cost of one topic of a watch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -665,20 +667,20 @@ class WatchCost(_message.Message):
     head_seq: _builtins.int
     """Head of the topic now."""
     snapshot: _builtins.bool
-    """True = the current values come first, or go on; how many there are nobody counts. What follows is 0 then."""
+    """True = the current values come first, or continue; their number is not known. The fields below are 0 then."""
     record_count: _builtins.int
     """Records between the start and the head, at most: filters hide some."""
     record_bytes: _builtins.int
     """Their bytes, about, by the mean size of the topic's live records."""
     deleted: _builtins.bool
-    """True = the topic was deleted: the stream says so, and ends where it has no other."""
+    """True = the topic was deleted: the stream reports it, and ends if it has no other topic."""
     @_builtins.property
     def start(self) -> _types_pb2.Cursor:
-        """Where it would begin: what comes after this is sent. `seq` 0 of a snapshot."""
+        """Its start: records after this are sent. `seq` 0 for a snapshot."""
 
     @_builtins.property
     def gap(self) -> _types_pb2.Gap:
-        """What was lost right behind the start, where anything was."""
+        """The gap right after the start, if there is one."""
 
     def __init__(
         self,
@@ -731,8 +733,8 @@ class OpenWatch(_message.Message):
     sent_bytes: _builtins.int
     """Bytes sent."""
     slow: _builtins.bool
-    """True = others that began later overtook its newest sends, and turns do not wait for it. Of turns alone: a reader that
-    takes nothing may be false here. It is seen by `queued_bytes` above 0 while `last_send_ms` grows.
+    """True = sends that began later finished before its newest ones, and turns do not wait for it. This is about turns only:
+    a reader that accepts nothing may be false here; it has `queued_bytes` above 0 while `last_send_ms` grows.
     """
     caught_up: _builtins.bool
     """True = caught_up was sent."""
@@ -740,7 +742,7 @@ class OpenWatch(_message.Message):
     """Topics that it watches."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicStanding]:
-        """Where those stand that are furthest behind, at most 20; the one that was asked for, if one was."""
+        """State of the topics that are furthest behind, at most 20; or of the requested topic."""
 
     def __init__(
         self,
@@ -767,7 +769,7 @@ Global___OpenWatch: _TypeAlias = OpenWatch  # noqa: Y015
 
 @_typing.final
 class TopicStanding(_message.Message):
-    """Where one topic of a stream stands."""
+    """State of one topic of a stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -780,16 +782,16 @@ class TopicStanding(_message.Message):
     head_seq: _builtins.int
     """Newest seq of the topic that this replica knows."""
     standing: Global___WatchStanding.ValueType
-    """What it is doing."""
+    """Its activity."""
     band: _builtins.int
     """While it waits for its turn: band, 0 (B0) to 4 (B4)."""
     turn_wait_ms: _builtins.int
     """While it waits for its turn: for how long, in milliseconds."""
     next: _builtins.str
-    """What will happen next. For people."""
+    """The next event. For people."""
     @_builtins.property
     def cursor(self) -> _types_pb2.Cursor:
-        """Position in the topic: what was given to the transport, or hidden by the filters."""
+        """Position in the topic: everything up to it was given to the transport, or hidden by the filters."""
 
     def __init__(
         self,

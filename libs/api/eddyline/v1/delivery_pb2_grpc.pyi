@@ -17,23 +17,26 @@ class DeliveryServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchTopics: _aio.UnaryStreamMultiCallable[_delivery_pb2.WatchTopicsRequest, _delivery_pb2.WatchTopicsResponse]
-    """Watches up to 1 000 topics on one stream. Per topic: everything after its start that its filters let through, in
-    order, once, with gaps in the places of what was lost; never an order across topics. Resuming by cursors, or by a
-    token and the cursors that came after it, neither loses nor repeats. A slow reader loses nothing and delays nobody.
+    """Watches up to 1 000 topics on one stream. For each topic: every record after its start that its filters accept, in
+    order, once, with gaps in place of lost records; there is no order across topics. Resuming by cursors, or by a token
+    and the cursors that came after it, neither loses nor repeats a record. A slow reader loses nothing and delays no other
+    reader.
     All topics start or none: the first that cannot refuses the stream, and its error names it.
     Order: within a topic by `seq`, or within a snapshot entries by key; a frame's cursor never covers a record that has
-    not been sent before it or in it. caught_up comes once, after everything up to the heads of the start; progress and
-    heartbeat come behind all that their cursors and tokens cover.
-    Batches: a frame has records of one topic, of whatever appends, at most 64 KiB of them or one record. Its bounds say
-    nothing: an append may be cut to several frames, and several may come in one. `batch_end` says where none is cut.
-    End: going_away is the last frame of a stream that the replica ends, with status OK; another replica takes it on by
+    not been sent before it or in it. caught_up comes once, after everything up to the heads at the start; progress and
+    heartbeat come after everything that their cursors and tokens cover.
+    Batches: a frame has records of one topic, of whatever appends, at most 64 KiB of them or one record. The bounds of a
+    frame have no meaning: one append may span several frames, and several may be in one. `batch_end` marks frames that cut
+    no append.
+    End: going_away is the last frame of a stream that the replica ends, with status OK; another replica continues it by
     its token at once. A stream ends with OK too when all of its topics were deleted.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
     CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
     DATA_CORRUPT, OVERSIZE (a record above `message_bytes_max`).
     """
     ExplainWatch: _aio.UnaryUnaryMultiCallable[_delivery_pb2.ExplainWatchRequest, _delivery_pb2.ExplainWatchResponse]
-    """Says what a watch would cost before it is opened, and where the streams that this replica serves stand and why.
+    """Estimates the cost of a watch before it is opened, and reports the state of the streams that this replica serves, with
+    reasons.
     Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID; of `watch` those of WatchTopics but QUOTA_WATCHES and DRAINING.
     """
 
@@ -46,16 +49,18 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.WatchTopicsRequest,
         context: _aio.ServicerContext[_delivery_pb2.WatchTopicsRequest, _abc.AsyncIterator[_delivery_pb2.WatchTopicsResponse]],
     ) -> _abc.AsyncIterator[_delivery_pb2.WatchTopicsResponse]:
-        """Watches up to 1 000 topics on one stream. Per topic: everything after its start that its filters let through, in
-        order, once, with gaps in the places of what was lost; never an order across topics. Resuming by cursors, or by a
-        token and the cursors that came after it, neither loses nor repeats. A slow reader loses nothing and delays nobody.
+        """Watches up to 1 000 topics on one stream. For each topic: every record after its start that its filters accept, in
+        order, once, with gaps in place of lost records; there is no order across topics. Resuming by cursors, or by a token
+        and the cursors that came after it, neither loses nor repeats a record. A slow reader loses nothing and delays no other
+        reader.
         All topics start or none: the first that cannot refuses the stream, and its error names it.
         Order: within a topic by `seq`, or within a snapshot entries by key; a frame's cursor never covers a record that has
-        not been sent before it or in it. caught_up comes once, after everything up to the heads of the start; progress and
-        heartbeat come behind all that their cursors and tokens cover.
-        Batches: a frame has records of one topic, of whatever appends, at most 64 KiB of them or one record. Its bounds say
-        nothing: an append may be cut to several frames, and several may come in one. `batch_end` says where none is cut.
-        End: going_away is the last frame of a stream that the replica ends, with status OK; another replica takes it on by
+        not been sent before it or in it. caught_up comes once, after everything up to the heads at the start; progress and
+        heartbeat come after everything that their cursors and tokens cover.
+        Batches: a frame has records of one topic, of whatever appends, at most 64 KiB of them or one record. The bounds of a
+        frame have no meaning: one append may span several frames, and several may be in one. `batch_end` marks frames that cut
+        no append.
+        End: going_away is the last frame of a stream that the replica ends, with status OK; another replica continues it by
         its token at once. A stream ends with OK too when all of its topics were deleted.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV (a snapshot of a topic without fold),
         CURSOR_AHEAD, RESUME_TOKEN_INVALID, RESUME_TOKEN_MISMATCH, QUOTA_WATCHES, DRAINING, STORE_UNREACHABLE, FOLD_LOST,
@@ -68,7 +73,8 @@ class DeliveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _delivery_pb2.ExplainWatchRequest,
         context: _aio.ServicerContext[_delivery_pb2.ExplainWatchRequest, _abc.Awaitable[_delivery_pb2.ExplainWatchResponse]],
     ) -> _abc.Awaitable[_delivery_pb2.ExplainWatchResponse]:
-        """Says what a watch would cost before it is opened, and where the streams that this replica serves stand and why.
+        """Estimates the cost of a watch before it is opened, and reports the state of the streams that this replica serves, with
+        reasons.
         Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID; of `watch` those of WatchTopics but QUOTA_WATCHES and DRAINING.
         """
 

@@ -44,7 +44,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_BATCH_TOO_LARGE: _ErrorReason.ValueType  # 6
     """INVALID_ARGUMENT: more records, or bytes, than an append may carry."""
     ERROR_REASON_RECORD_TOO_LARGE: _ErrorReason.ValueType  # 7
-    """INVALID_ARGUMENT: a field of a record is larger than its bound, or an append by itself larger than its topic's cap."""
+    """INVALID_ARGUMENT: a field of a record is larger than its bound, or an append alone larger than its topic's cap."""
     ERROR_REASON_INVALID_OP: _ErrorReason.ValueType  # 8
     """INVALID_ARGUMENT: an op that this topic or caller does not take."""
     ERROR_REASON_KEY_REQUIRED: _ErrorReason.ValueType  # 9
@@ -84,7 +84,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_STALE_POSITION: _ErrorReason.ValueType  # 25
     """ABORTED: the writer's stored position is another one."""
     ERROR_REASON_LEASE_HELD: _ErrorReason.ValueType  # 26
-    """ABORTED: somebody else holds the lease."""
+    """ABORTED: another holder has the lease."""
     ERROR_REASON_TOPIC_HAS_SOURCE: _ErrorReason.ValueType  # 27
     """FAILED_PRECONDITION: the topic is written by its source alone."""
     ERROR_REASON_TOPIC_NOT_EMPTY: _ErrorReason.ValueType  # 28
@@ -116,7 +116,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_NATS_UNREACHABLE: _ErrorReason.ValueType  # 41
     """UNAVAILABLE: NATS cannot be reached."""
     ERROR_REASON_SCAN_EXPIRED: _ErrorReason.ValueType  # 42
-    """UNAVAILABLE: a range scan lived longer than it may; go on after the last key."""
+    """UNAVAILABLE: a range scan exceeded its life time; continue after the last key."""
     ERROR_REASON_DATA_CORRUPT: _ErrorReason.ValueType  # 43
     """DATA_LOSS: a checksum is wrong below the synced point; never served."""
     ERROR_REASON_DEADLINE: _ErrorReason.ValueType  # 44
@@ -126,9 +126,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CLUSTER_MISMATCH: _ErrorReason.ValueType  # 46
     """FAILED_PRECONDITION: the caller is a role of another cluster than the store."""
     ERROR_REASON_TOPIC_FULL: _ErrorReason.ValueType  # 47
-    """FAILED_PRECONDITION: the topic rejects what its cap has no room for."""
+    """FAILED_PRECONDITION: the append exceeds the topic's cap, and its policy is REJECT."""
     ERROR_REASON_HISTORY_GONE: _ErrorReason.ValueType  # 48
-    """OUT_OF_RANGE: what was asked for lies below the history that is left."""
+    """OUT_OF_RANGE: the requested point is below the remaining history."""
     ERROR_REASON_FOLD_LOST: _ErrorReason.ValueType  # 49
     """DATA_LOSS: the fold is damaged, and neither a base nor the log reaches back to restore it."""
     ERROR_REASON_CATALOG_LOST: _ErrorReason.ValueType  # 50
@@ -176,19 +176,19 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ARTIFACT_MISMATCH: _ErrorReason.ValueType  # 72
     """FAILED_PRECONDITION: the artifact is of another source, or of none where the topic has one."""
     ERROR_REASON_ARTIFACTS_NOT_CONFIGURED: _ErrorReason.ValueType  # 73
-    """FAILED_PRECONDITION: the store was told no place for artifacts, or one that cannot keep a pointer safely."""
+    """FAILED_PRECONDITION: the store has no setting for a place of artifacts, or one that cannot keep a pointer safely."""
     ERROR_REASON_ARTIFACTS_UNREACHABLE: _ErrorReason.ValueType  # 74
     """UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 80
     """UNAVAILABLE: the replica is going away and takes no new streams; ask another, or retry after the given time."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 90
-    """UNAUTHENTICATED: the caller showed no key or certificate that the role knows, or its key was taken away while a
-    stream was open. A key is shown by the metadata `authorization: Bearer <secret>`.
+    """UNAUTHENTICATED: the caller sent no key or certificate that the role knows, or its key was removed while a stream was
+    open. A key is sent as metadata `authorization: Bearer <secret>`.
     """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 91
     """PERMISSION_DENIED: the caller's key lacks the scope that the call needs, or a prefix that covers a name in it."""
     ERROR_REASON_QUOTA_REQUESTS: _ErrorReason.ValueType  # 92
-    """RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
+    """RESOURCE_EXHAUSTED: the caller's key has as many calls in flight as allowed; retry after the given time."""
     ERROR_REASON_QUOTA_BYTES: _ErrorReason.ValueType  # 93
     """RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
     ERROR_REASON_WRONG_SHARD: _ErrorReason.ValueType  # 100
@@ -216,7 +216,7 @@ ERROR_REASON_MALFORMED_COLUMNS: ErrorReason.ValueType  # 5
 ERROR_REASON_BATCH_TOO_LARGE: ErrorReason.ValueType  # 6
 """INVALID_ARGUMENT: more records, or bytes, than an append may carry."""
 ERROR_REASON_RECORD_TOO_LARGE: ErrorReason.ValueType  # 7
-"""INVALID_ARGUMENT: a field of a record is larger than its bound, or an append by itself larger than its topic's cap."""
+"""INVALID_ARGUMENT: a field of a record is larger than its bound, or an append alone larger than its topic's cap."""
 ERROR_REASON_INVALID_OP: ErrorReason.ValueType  # 8
 """INVALID_ARGUMENT: an op that this topic or caller does not take."""
 ERROR_REASON_KEY_REQUIRED: ErrorReason.ValueType  # 9
@@ -256,7 +256,7 @@ ERROR_REASON_STALE_FENCE: ErrorReason.ValueType  # 24
 ERROR_REASON_STALE_POSITION: ErrorReason.ValueType  # 25
 """ABORTED: the writer's stored position is another one."""
 ERROR_REASON_LEASE_HELD: ErrorReason.ValueType  # 26
-"""ABORTED: somebody else holds the lease."""
+"""ABORTED: another holder has the lease."""
 ERROR_REASON_TOPIC_HAS_SOURCE: ErrorReason.ValueType  # 27
 """FAILED_PRECONDITION: the topic is written by its source alone."""
 ERROR_REASON_TOPIC_NOT_EMPTY: ErrorReason.ValueType  # 28
@@ -288,7 +288,7 @@ ERROR_REASON_STORE_UNREACHABLE: ErrorReason.ValueType  # 40
 ERROR_REASON_NATS_UNREACHABLE: ErrorReason.ValueType  # 41
 """UNAVAILABLE: NATS cannot be reached."""
 ERROR_REASON_SCAN_EXPIRED: ErrorReason.ValueType  # 42
-"""UNAVAILABLE: a range scan lived longer than it may; go on after the last key."""
+"""UNAVAILABLE: a range scan exceeded its life time; continue after the last key."""
 ERROR_REASON_DATA_CORRUPT: ErrorReason.ValueType  # 43
 """DATA_LOSS: a checksum is wrong below the synced point; never served."""
 ERROR_REASON_DEADLINE: ErrorReason.ValueType  # 44
@@ -298,9 +298,9 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 45
 ERROR_REASON_CLUSTER_MISMATCH: ErrorReason.ValueType  # 46
 """FAILED_PRECONDITION: the caller is a role of another cluster than the store."""
 ERROR_REASON_TOPIC_FULL: ErrorReason.ValueType  # 47
-"""FAILED_PRECONDITION: the topic rejects what its cap has no room for."""
+"""FAILED_PRECONDITION: the append exceeds the topic's cap, and its policy is REJECT."""
 ERROR_REASON_HISTORY_GONE: ErrorReason.ValueType  # 48
-"""OUT_OF_RANGE: what was asked for lies below the history that is left."""
+"""OUT_OF_RANGE: the requested point is below the remaining history."""
 ERROR_REASON_FOLD_LOST: ErrorReason.ValueType  # 49
 """DATA_LOSS: the fold is damaged, and neither a base nor the log reaches back to restore it."""
 ERROR_REASON_CATALOG_LOST: ErrorReason.ValueType  # 50
@@ -348,19 +348,19 @@ ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 71
 ERROR_REASON_ARTIFACT_MISMATCH: ErrorReason.ValueType  # 72
 """FAILED_PRECONDITION: the artifact is of another source, or of none where the topic has one."""
 ERROR_REASON_ARTIFACTS_NOT_CONFIGURED: ErrorReason.ValueType  # 73
-"""FAILED_PRECONDITION: the store was told no place for artifacts, or one that cannot keep a pointer safely."""
+"""FAILED_PRECONDITION: the store has no setting for a place of artifacts, or one that cannot keep a pointer safely."""
 ERROR_REASON_ARTIFACTS_UNREACHABLE: ErrorReason.ValueType  # 74
 """UNAVAILABLE: the place for artifacts cannot be reached or does not answer."""
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 80
 """UNAVAILABLE: the replica is going away and takes no new streams; ask another, or retry after the given time."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 90
-"""UNAUTHENTICATED: the caller showed no key or certificate that the role knows, or its key was taken away while a
-stream was open. A key is shown by the metadata `authorization: Bearer <secret>`.
+"""UNAUTHENTICATED: the caller sent no key or certificate that the role knows, or its key was removed while a stream was
+open. A key is sent as metadata `authorization: Bearer <secret>`.
 """
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 91
 """PERMISSION_DENIED: the caller's key lacks the scope that the call needs, or a prefix that covers a name in it."""
 ERROR_REASON_QUOTA_REQUESTS: ErrorReason.ValueType  # 92
-"""RESOURCE_EXHAUSTED: the caller's key has as many calls under way as it may; retry after the given time."""
+"""RESOURCE_EXHAUSTED: the caller's key has as many calls in flight as allowed; retry after the given time."""
 ERROR_REASON_QUOTA_BYTES: ErrorReason.ValueType  # 93
 """RESOURCE_EXHAUSTED: the store retains as many bytes of records as it may; retry after the given time."""
 ERROR_REASON_WRONG_SHARD: ErrorReason.ValueType  # 100

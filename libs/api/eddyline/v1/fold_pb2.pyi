@@ -121,7 +121,7 @@ class GetEntryResponse(_message.Message):
 
     @_builtins.property
     def state(self) -> Global___FoldState:
-        """Where the fold stands; with `at` its `fold_seq` is the point that is answered for."""
+        """State of the fold; with `at` its `fold_seq` is the point of the answer."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class BatchGetEntriesResponse(_message.Message):
 
     @_builtins.property
     def state(self) -> Global___FoldState:
-        """Where the fold stands."""
+        """State of the fold."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class RangeEntriesResponse(_message.Message):
 
     @_builtins.property
     def state(self) -> Global___FoldState:
-        """Where the view stands: the same in every answer of one stream."""
+        """State of the view: the same in every answer of one stream."""
 
     def __init__(
         self,
@@ -356,7 +356,7 @@ class KeyHistoryResponse(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
-    """Last `seq` that this answer settles: the `after_seq` to go on from."""
+    """Last `seq` that this answer covers: the `after_seq` to continue from."""
     @_builtins.property
     def rows(self) -> _types_pb2.RecordBatch:
         """Revisions of the key as rows: puts, deletes and purges."""
@@ -423,7 +423,7 @@ class VerifyFoldResponse(_message.Message):
 
     @_builtins.property
     def verdict(self) -> Global___FoldVerdict:
-        """What was found. The last answer."""
+        """The verdict. The last answer."""
 
     def __init__(
         self,
@@ -473,7 +473,7 @@ Global___VerifyProgress: _TypeAlias = VerifyProgress  # noqa: Y015
 
 @_typing.final
 class FoldVerdict(_message.Message):
-    """What VerifyFold found."""
+    """Verdict of VerifyFold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -555,7 +555,7 @@ class SettleFoldResponse(_message.Message):
     """First `seq` of the log that it was built from, else the head + 1: what lies between the base and this is missing."""
     @_builtins.property
     def state(self) -> Global___FoldState:
-        """Where the fold stands now."""
+        """Present state of the fold."""
 
     def __init__(
         self,
@@ -591,7 +591,7 @@ class Artifact(_message.Message):
     SOURCE_POSITION_FIELD_NUMBER: _builtins.int
     IS_LATEST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name among those of its topic: what ImportFold asks for."""
+    """Its name among those of its topic, as ImportFold takes it."""
     topic: _builtins.str
     """Topic that it was taken of."""
     epoch: _builtins.int
@@ -611,7 +611,7 @@ class Artifact(_message.Message):
     source_position: _builtins.bytes
     """The source's position: everything up to it is in the artifact. Opaque, at most 256 bytes; empty = none."""
     is_latest: _builtins.bool
-    """True = what an import takes that names none."""
+    """True = an import that names no artifact uses this one."""
     def __init__(
         self,
         *,
@@ -675,7 +675,7 @@ class ExportFoldResponse(_message.Message):
 
     @_builtins.property
     def result(self) -> Global___FoldExport:
-        """What was written. The last answer."""
+        """The result. The last answer."""
 
     def __init__(
         self,
@@ -703,7 +703,7 @@ class ArtifactProgress(_message.Message):
     DONE_COUNT_FIELD_NUMBER: _builtins.int
     TOTAL_COUNT_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
-    """What it is doing, for people: `dump`, `hash`, `verify`, `upload`, `fetch`, `load`."""
+    """The present stage, for people: `dump`, `hash`, `verify`, `upload`, `fetch`, `load`."""
     done_count: _builtins.int
     """How much of the stage is done: entries in dump, verify and load, else bytes."""
     total_count: _builtins.int
@@ -725,7 +725,7 @@ Global___ArtifactProgress: _TypeAlias = ArtifactProgress  # noqa: Y015
 
 @_typing.final
 class FoldExport(_message.Message):
-    """What ExportFold wrote."""
+    """Result of ExportFold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -733,7 +733,7 @@ class FoldExport(_message.Message):
     SUPERSEDED_FIELD_NUMBER: _builtins.int
     LATEST_FIELD_NUMBER: _builtins.int
     superseded: _builtins.bool
-    """True = a newer one was there, and stays the latest; this one is there beside it."""
+    """True = a newer one exists and stays the latest; this one exists as well."""
     latest: _builtins.str
     """Name of the latest one."""
     @_builtins.property
@@ -791,7 +791,7 @@ Global___ImportFoldRequest: _TypeAlias = ImportFoldRequest  # noqa: Y015
 
 @_typing.final
 class ImportFoldResponse(_message.Message):
-    """Answer of ImportFold: progress, then what it became."""
+    """Answer of ImportFold: progress, then the result."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -803,7 +803,7 @@ class ImportFoldResponse(_message.Message):
 
     @_builtins.property
     def result(self) -> Global___FoldImport:
-        """What was imported. The last answer."""
+        """The result. The last answer."""
 
     def __init__(
         self,
@@ -823,7 +823,7 @@ Global___ImportFoldResponse: _TypeAlias = ImportFoldResponse  # noqa: Y015
 
 @_typing.final
 class FoldImport(_message.Message):
-    """What ImportFold did."""
+    """Result of ImportFold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -831,14 +831,14 @@ class FoldImport(_message.Message):
     POSITION_SET_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     position_set: _builtins.bool
-    """True = the topic's source goes on from the artifact's position."""
+    """True = the topic's source resumes at the artifact's position."""
     @_builtins.property
     def artifact(self) -> Global___Artifact:
         """The artifact."""
 
     @_builtins.property
     def state(self) -> Global___FoldState:
-        """Where the fold stands now."""
+        """Present state of the fold."""
 
     def __init__(
         self,

@@ -27,8 +27,8 @@ if _version_not_supported:
 
 class FoldServiceStub(object):
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
-    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
-    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). Delivery
+    answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def __init__(self, channel):
@@ -86,13 +86,13 @@ class FoldServiceStub(object):
 
 class FoldServiceServicer(object):
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
-    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
-    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). Delivery
+    answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def GetEntry(self, request, context):
-        """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: what was acknowledged is
-        seen. HISTORY_GONE names the earliest point that is still answered.
+        """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: acknowledged records are
+        included. HISTORY_GONE names the earliest point that can still be read.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
         TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
         """
@@ -131,7 +131,7 @@ class FoldServiceServicer(object):
 
     def VerifyFold(self, request, context):
         """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
-        how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
+        how far it is; the verdict is the last answer. Appends continue meanwhile. Nothing is changed, whatever is found.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -140,8 +140,8 @@ class FoldServiceServicer(object):
 
     def SettleFold(self, request, context):
         """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
-        whose last write neither of them has are missing from then on, and nothing else tells so. Durable when it returns.
-        Retry: a fold that is not lost is left as it is, with `settled` false.
+        whose last write neither of them has are missing from then on, without another notice. Durable when it returns.
+        Retry: a fold that is not lost stays unchanged, with `settled` false.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -149,10 +149,10 @@ class FoldServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExportFold(self, request, context):
-        """Writes the fold, as it is when the call comes, where the store's artifacts go, and tells how far it is; what was
-        written is the last answer. Appends go on meanwhile. A call that is broken off leaves nothing. One export or import
+        """Writes the fold, as of the call, to the store's place for artifacts, and sends progress; the last answer is the result.
+        Appends continue meanwhile. A call that is broken off leaves nothing. One export or import
         at a time, a store.
-        Retry: safe; each export is an artifact of its own.
+        Retry: safe; each export is a new artifact.
         Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
         ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
         """
@@ -161,10 +161,10 @@ class FoldServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ImportFold(self, request, context):
-        """Makes an artifact the fold of a KV topic that never had a record, and tells how far it is; all of the artifact is
-        verified before anything lands, and it lands whole or not at all. The topic's head is the artifact's `fold_seq`
+        """Makes an artifact the fold of a KV topic that never had a record, and sends progress; the whole artifact is verified
+        before the import, and the import is complete or has no effect. The topic's head is the artifact's `fold_seq`
         from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
-        an artifact of the same source only, and with it the position to go on from.
+        an artifact of the same source only, and with it the position to resume at.
         A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
         its base, the log behind it is applied, and head, log and positions stay as they are.
         Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.
@@ -242,8 +242,8 @@ def add_FoldServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class FoldService(object):
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
-    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
-    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). Delivery
+    answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     @staticmethod

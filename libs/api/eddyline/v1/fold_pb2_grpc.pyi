@@ -14,14 +14,14 @@ GRPC_VERSION: str
 
 class FoldServiceStub:
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
-    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
-    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). Delivery
+    answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEntry: _aio.UnaryUnaryMultiCallable[_fold_pb2.GetEntryRequest, _fold_pb2.GetEntryResponse]
-    """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: what was acknowledged is
-    seen. HISTORY_GONE names the earliest point that is still answered.
+    """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: acknowledged records are
+    included. HISTORY_GONE names the earliest point that can still be read.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
     TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
     """
@@ -44,28 +44,28 @@ class FoldServiceStub:
     """
     VerifyFold: _aio.UnaryStreamMultiCallable[_fold_pb2.VerifyFoldRequest, _fold_pb2.VerifyFoldResponse]
     """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
-    how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
+    how far it is; the verdict is the last answer. Appends continue meanwhile. Nothing is changed, whatever is found.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
     """
     SettleFold: _aio.UnaryUnaryMultiCallable[_fold_pb2.SettleFoldRequest, _fold_pb2.SettleFoldResponse]
     """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
-    whose last write neither of them has are missing from then on, and nothing else tells so. Durable when it returns.
-    Retry: a fold that is not lost is left as it is, with `settled` false.
+    whose last write neither of them has are missing from then on, without another notice. Durable when it returns.
+    Retry: a fold that is not lost stays unchanged, with `settled` false.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
     """
     ExportFold: _aio.UnaryStreamMultiCallable[_fold_pb2.ExportFoldRequest, _fold_pb2.ExportFoldResponse]
-    """Writes the fold, as it is when the call comes, where the store's artifacts go, and tells how far it is; what was
-    written is the last answer. Appends go on meanwhile. A call that is broken off leaves nothing. One export or import
+    """Writes the fold, as of the call, to the store's place for artifacts, and sends progress; the last answer is the result.
+    Appends continue meanwhile. A call that is broken off leaves nothing. One export or import
     at a time, a store.
-    Retry: safe; each export is an artifact of its own.
+    Retry: safe; each export is a new artifact.
     Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
     ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
     """
     ImportFold: _aio.UnaryStreamMultiCallable[_fold_pb2.ImportFoldRequest, _fold_pb2.ImportFoldResponse]
-    """Makes an artifact the fold of a KV topic that never had a record, and tells how far it is; all of the artifact is
-    verified before anything lands, and it lands whole or not at all. The topic's head is the artifact's `fold_seq`
+    """Makes an artifact the fold of a KV topic that never had a record, and sends progress; the whole artifact is verified
+    before the import, and the import is complete or has no effect. The topic's head is the artifact's `fold_seq`
     from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
-    an artifact of the same source only, and with it the position to go on from.
+    an artifact of the same source only, and with it the position to resume at.
     A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
     its base, the log behind it is applied, and head, log and positions stay as they are.
     Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.
@@ -80,8 +80,8 @@ class FoldServiceStub:
 
 class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads the state of KV topics, now and as it was. Served by the store; any store forwards a call to the
-    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). What else
-    is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    shard that owns the topic, and so does delivery for reads (GetEntry, BatchGetEntries, RangeEntries, KeyHistory). Delivery
+    answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     @_abc_1.abstractmethod
@@ -90,8 +90,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.GetEntryRequest,
         context: _aio.ServicerContext[_fold_pb2.GetEntryRequest, _abc.Awaitable[_fold_pb2.GetEntryResponse]],
     ) -> _abc.Awaitable[_fold_pb2.GetEntryResponse]:
-        """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: what was acknowledged is
-        seen. HISTORY_GONE names the earliest point that is still answered.
+        """Reads one key, as it is or as it was at a `seq` or a time. Consistent with log reads: acknowledged records are
+        included. HISTORY_GONE names the earliest point that can still be read.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, KEY_NOT_FOUND, FOLD_BEHIND, CURSOR_AHEAD,
         TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
         """
@@ -138,7 +138,7 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_fold_pb2.VerifyFoldRequest, _abc.AsyncIterator[_fold_pb2.VerifyFoldResponse]],
     ) -> _abc.AsyncIterator[_fold_pb2.VerifyFoldResponse]:
         """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
-        how far it is; the verdict is the last answer. Appends go on meanwhile. Nothing is changed, whatever is found.
+        how far it is; the verdict is the last answer. Appends continue meanwhile. Nothing is changed, whatever is found.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
         """
 
@@ -149,8 +149,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_fold_pb2.SettleFoldRequest, _abc.Awaitable[_fold_pb2.SettleFoldResponse]],
     ) -> _abc.Awaitable[_fold_pb2.SettleFoldResponse]:
         """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
-        whose last write neither of them has are missing from then on, and nothing else tells so. Durable when it returns.
-        Retry: a fold that is not lost is left as it is, with `settled` false.
+        whose last write neither of them has are missing from then on, without another notice. Durable when it returns.
+        Retry: a fold that is not lost stays unchanged, with `settled` false.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
         """
 
@@ -160,10 +160,10 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.ExportFoldRequest,
         context: _aio.ServicerContext[_fold_pb2.ExportFoldRequest, _abc.AsyncIterator[_fold_pb2.ExportFoldResponse]],
     ) -> _abc.AsyncIterator[_fold_pb2.ExportFoldResponse]:
-        """Writes the fold, as it is when the call comes, where the store's artifacts go, and tells how far it is; what was
-        written is the last answer. Appends go on meanwhile. A call that is broken off leaves nothing. One export or import
+        """Writes the fold, as of the call, to the store's place for artifacts, and sends progress; the last answer is the result.
+        Appends continue meanwhile. A call that is broken off leaves nothing. One export or import
         at a time, a store.
-        Retry: safe; each export is an artifact of its own.
+        Retry: safe; each export is a new artifact.
         Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
         ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
         """
@@ -174,10 +174,10 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.ImportFoldRequest,
         context: _aio.ServicerContext[_fold_pb2.ImportFoldRequest, _abc.AsyncIterator[_fold_pb2.ImportFoldResponse]],
     ) -> _abc.AsyncIterator[_fold_pb2.ImportFoldResponse]:
-        """Makes an artifact the fold of a KV topic that never had a record, and tells how far it is; all of the artifact is
-        verified before anything lands, and it lands whole or not at all. The topic's head is the artifact's `fold_seq`
+        """Makes an artifact the fold of a KV topic that never had a record, and sends progress; the whole artifact is verified
+        before the import, and the import is complete or has no effect. The topic's head is the artifact's `fold_seq`
         from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
-        an artifact of the same source only, and with it the position to go on from.
+        an artifact of the same source only, and with it the position to resume at.
         A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
         its base, the log behind it is applied, and head, log and positions stay as they are.
         Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.

@@ -20,7 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class EntryWritten(_message.Message):
-    """Where a write lies, and whether the store has it."""
+    """Position of a write, and whether the store has it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -31,8 +31,8 @@ class EntryWritten(_message.Message):
     revision: _builtins.int
     """Revision of the write: its sequence in the bucket's stream, from 1."""
     stream_identity: _builtins.bytes
-    """Identity of the bucket's stream that the revision is of, opaque: a bucket that is deleted and made again has another
-    one, and the same as gaps name. Empty = the bucket was made anew while it was written to.
+    """Identity of the bucket's stream that the revision is of, opaque: a bucket that is deleted and created again has another
+    one, and the same as gaps name. Empty = the bucket was created again during the write.
     """
     version: _builtins.bytes
     """The revision in the form in which the topic's records have it: for `min_version` of GetEntry."""
@@ -107,7 +107,7 @@ class PutEntryRequest(_message.Message):
     """
     @_builtins.property
     def wait(self) -> Global___ApplyWait:
-        """What to wait for. Unset = NATS alone."""
+        """Condition to wait for. Unset = NATS alone."""
 
     def __init__(
         self,
@@ -167,13 +167,13 @@ class CreateEntryRequest(_message.Message):
     value: _builtins.bytes
     """The value, as in PutEntry."""
     ttl_ms: _builtins.int
-    """Time to live of this revision, in milliseconds: 0 = for ever, else 1 000 to 3 153 600 000 000 (100 years), rounded
+    """Time to live of this revision, in milliseconds: 0 = no expiry, else 1 000 to 3 153 600 000 000 (100 years), rounded
     up to whole seconds, which is what NATS counts. The bucket must allow it (else FAILED_PRECONDITION, `BUCKET_FORBIDS`,
     `setting` allow_msg_ttl). A bucket whose markers live longer raises it to their time.
     """
     @_builtins.property
     def wait(self) -> Global___ApplyWait:
-        """What to wait for. Unset = NATS alone."""
+        """Condition to wait for. Unset = NATS alone."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class UpdateEntryRequest(_message.Message):
     """
     @_builtins.property
     def wait(self) -> Global___ApplyWait:
-        """What to wait for. Unset = NATS alone."""
+        """Condition to wait for. Unset = NATS alone."""
 
     def __init__(
         self,
@@ -300,7 +300,7 @@ class DeleteEntryRequest(_message.Message):
     """Revision that the key's last write must have. 0 = whatever it has."""
     @_builtins.property
     def wait(self) -> Global___ApplyWait:
-        """What to wait for. Unset = NATS alone."""
+        """Condition to wait for. Unset = NATS alone."""
 
     def __init__(
         self,
@@ -363,7 +363,7 @@ class PurgeEntryRequest(_message.Message):
     """Time to live of the marker, after which nothing of the key is left in the bucket; as in CreateEntry."""
     @_builtins.property
     def wait(self) -> Global___ApplyWait:
-        """What to wait for. Unset = NATS alone."""
+        """Condition to wait for. Unset = NATS alone."""
 
     def __init__(
         self,

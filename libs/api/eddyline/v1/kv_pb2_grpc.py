@@ -26,14 +26,14 @@ if _version_not_supported:
 
 
 class KvServiceStub(object):
-    """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
+    """Writes into the buckets themselves: NATS acknowledges, and sources copy these writes like all others. Served
     by every ingest replica, for any bucket.
 
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
-    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
-    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
+    With `wait_applied` the call sends the revision as soon as NATS has the write, in its initial metadata
+    `eddyline-written-revision` (decimal): a caller that stops waiting and has it need not repeat the write.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
@@ -78,14 +78,14 @@ class KvServiceStub(object):
 
 
 class KvServiceServicer(object):
-    """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
+    """Writes into the buckets themselves: NATS acknowledges, and sources copy these writes like all others. Served
     by every ingest replica, for any bucket.
 
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
-    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
-    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
+    With `wait_applied` the call sends the revision as soon as NATS has the write, in its initial metadata
+    `eddyline-written-revision` (decimal): a caller that stops waiting and has it need not repeat the write.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
@@ -98,9 +98,9 @@ class KvServiceServicer(object):
 
     def PutEntry(self, request, context):
         """Writes a value, whatever the key had. There is no time to live here, on purpose: where the bucket has a history, a
-        value that expires uncovers the revision before it, and an old value would come back. What a created one uncovers is
-        a marker, or nothing.
-        Retry: harmless where nobody else writes the key; a repeat is one more revision.
+        value that expires uncovers the revision before it, and an old value would come back. A created value that expires
+        uncovers a marker, or nothing.
+        Retry: harmless if no other writer uses the key; a repeat is one more revision.
         Errors: INVALID_ARGUMENT, INVALID_NAME, KEY_INVALID, BUCKET_NOT_FOUND, SOURCE_NOT_FOUND, BUCKET_NOT_COPIED,
         VALUE_TOO_LARGE, BUCKET_FULL, BUCKET_FORBIDS, THROTTLED, NATS_UNREACHABLE, STORE_UNREACHABLE, WRITE_UNKNOWN,
         APPLY_PENDING.
@@ -139,8 +139,7 @@ class KvServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PurgeEntry(self, request, context):
-        """Deletes a key and its older revisions in the bucket: a marker that replaces them all. What the topic's log has of
-        them stays there.
+        """Deletes a key and its older revisions in the bucket: a marker that replaces them all. The topic's log keeps them.
         Errors: as PutEntry, and REVISION_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -184,14 +183,14 @@ def add_KvServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class KvService(object):
-    """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
+    """Writes into the buckets themselves: NATS acknowledges, and sources copy these writes like all others. Served
     by every ingest replica, for any bucket.
 
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
-    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
-    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
+    With `wait_applied` the call sends the revision as soon as NATS has the write, in its initial metadata
+    `eddyline-written-revision` (decimal): a caller that stops waiting and has it need not repeat the write.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or

@@ -13,14 +13,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class KvServiceStub:
-    """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
+    """Writes into the buckets themselves: NATS acknowledges, and sources copy these writes like all others. Served
     by every ingest replica, for any bucket.
 
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
-    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
-    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
+    With `wait_applied` the call sends the revision as soon as NATS has the write, in its initial metadata
+    `eddyline-written-revision` (decimal): a caller that stops waiting and has it need not repeat the write.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
@@ -34,9 +34,9 @@ class KvServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutEntry: _aio.UnaryUnaryMultiCallable[_kv_pb2.PutEntryRequest, _kv_pb2.PutEntryResponse]
     """Writes a value, whatever the key had. There is no time to live here, on purpose: where the bucket has a history, a
-    value that expires uncovers the revision before it, and an old value would come back. What a created one uncovers is
-    a marker, or nothing.
-    Retry: harmless where nobody else writes the key; a repeat is one more revision.
+    value that expires uncovers the revision before it, and an old value would come back. A created value that expires
+    uncovers a marker, or nothing.
+    Retry: harmless if no other writer uses the key; a repeat is one more revision.
     Errors: INVALID_ARGUMENT, INVALID_NAME, KEY_INVALID, BUCKET_NOT_FOUND, SOURCE_NOT_FOUND, BUCKET_NOT_COPIED,
     VALUE_TOO_LARGE, BUCKET_FULL, BUCKET_FORBIDS, THROTTLED, NATS_UNREACHABLE, STORE_UNREACHABLE, WRITE_UNKNOWN,
     APPLY_PENDING.
@@ -59,20 +59,19 @@ class KvServiceStub:
     Errors: as PutEntry, and REVISION_MISMATCH.
     """
     PurgeEntry: _aio.UnaryUnaryMultiCallable[_kv_pb2.PurgeEntryRequest, _kv_pb2.PurgeEntryResponse]
-    """Deletes a key and its older revisions in the bucket: a marker that replaces them all. What the topic's log has of
-    them stays there.
+    """Deletes a key and its older revisions in the bucket: a marker that replaces them all. The topic's log keeps them.
     Errors: as PutEntry, and REVISION_MISMATCH.
     """
 
 class KvServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Writes into the buckets themselves: NATS acknowledges, and sources copy as they copy everybody else's writes. Served
+    """Writes into the buckets themselves: NATS acknowledges, and sources copy these writes like all others. Served
     by every ingest replica, for any bucket.
 
     Every call: when it returns, NATS has the write, as durable as the bucket is. With `wait_applied` the store has
     applied it too, so that every read of the topic sees it or what came after it. Writes of one key are ordered by their
     revisions; calls that overlap may end in either order.
-    With `wait_applied` the revision is told as soon as NATS has the write, in the call's initial metadata
-    `eddyline-written-revision` (decimal): a caller that gives up the wait, and has it, has nothing to repeat.
+    With `wait_applied` the call sends the revision as soon as NATS has the write, in its initial metadata
+    `eddyline-written-revision` (decimal): a caller that stops waiting and has it need not repeat the write.
     A failure is a definite refusal, and nothing was written, but for two: WRITE_UNKNOWN (sent, and no answer came: it may be
     written, now or a little later) and APPLY_PENDING (written, at the revision that its metadata names; waiting for the
     store ended before it was applied). Neither is to be repeated blindly: after WRITE_UNKNOWN read the key first, or
@@ -90,9 +89,9 @@ class KvServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_kv_pb2.PutEntryRequest, _abc.Awaitable[_kv_pb2.PutEntryResponse]],
     ) -> _abc.Awaitable[_kv_pb2.PutEntryResponse]:
         """Writes a value, whatever the key had. There is no time to live here, on purpose: where the bucket has a history, a
-        value that expires uncovers the revision before it, and an old value would come back. What a created one uncovers is
-        a marker, or nothing.
-        Retry: harmless where nobody else writes the key; a repeat is one more revision.
+        value that expires uncovers the revision before it, and an old value would come back. A created value that expires
+        uncovers a marker, or nothing.
+        Retry: harmless if no other writer uses the key; a repeat is one more revision.
         Errors: INVALID_ARGUMENT, INVALID_NAME, KEY_INVALID, BUCKET_NOT_FOUND, SOURCE_NOT_FOUND, BUCKET_NOT_COPIED,
         VALUE_TOO_LARGE, BUCKET_FULL, BUCKET_FORBIDS, THROTTLED, NATS_UNREACHABLE, STORE_UNREACHABLE, WRITE_UNKNOWN,
         APPLY_PENDING.
@@ -139,8 +138,7 @@ class KvServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _kv_pb2.PurgeEntryRequest,
         context: _aio.ServicerContext[_kv_pb2.PurgeEntryRequest, _abc.Awaitable[_kv_pb2.PurgeEntryResponse]],
     ) -> _abc.Awaitable[_kv_pb2.PurgeEntryResponse]:
-        """Deletes a key and its older revisions in the bucket: a marker that replaces them all. What the topic's log has of
-        them stays there.
+        """Deletes a key and its older revisions in the bucket: a marker that replaces them all. The topic's log keeps them.
         Errors: as PutEntry, and REVISION_MISMATCH.
         """
 

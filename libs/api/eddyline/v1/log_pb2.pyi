@@ -30,19 +30,19 @@ class _GapPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapPolicy.V
     GAP_POLICY_UNSPECIFIED: _GapPolicy.ValueType  # 0
     """TELL."""
     GAP_POLICY_TELL: _GapPolicy.ValueType  # 1
-    """The gap is told, and the log goes on after it."""
+    """The gap, then the log after it."""
     GAP_POLICY_HEAL: _GapPolicy.ValueType  # 2
-    """KV topics: the gap is told, then a snapshot of the fold, then the log from its point."""
+    """KV topics: the gap, then a snapshot of the fold, then the log from its point."""
 
 class GapPolicy(_GapPolicy, metaclass=_GapPolicyEnumTypeWrapper):
-    """What follows a gap in a stream. Closed set."""
+    """Frames after a gap in a stream. Closed set."""
 
 GAP_POLICY_UNSPECIFIED: GapPolicy.ValueType  # 0
 """TELL."""
 GAP_POLICY_TELL: GapPolicy.ValueType  # 1
-"""The gap is told, and the log goes on after it."""
+"""The gap, then the log after it."""
 GAP_POLICY_HEAL: GapPolicy.ValueType  # 2
-"""KV topics: the gap is told, then a snapshot of the fold, then the log from its point."""
+"""KV topics: the gap, then a snapshot of the fold, then the log from its point."""
 Global___GapPolicy: _TypeAlias = GapPolicy  # noqa: Y015
 
 class _MatchField:
@@ -59,7 +59,7 @@ class _MatchFieldEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MatchField
     """The tag, as UTF-8."""
 
 class MatchField(_MatchField, metaclass=_MatchFieldEnumTypeWrapper):
-    """What of a record a match looks at. Closed set."""
+    """Field of a record that a match compares. Closed set."""
 
 MATCH_FIELD_UNSPECIFIED: MatchField.ValueType  # 0
 """Refused."""
@@ -544,7 +544,9 @@ class ReadRecordsResponse(_message.Message):
     epoch: _builtins.int
     """Epoch of the topic."""
     batch_end: _builtins.bool
-    """True = no append lies on both sides of `next_after_seq`. False = the last one goes on, or nobody knows. True at the head."""
+    """True = no append lies on both sides of `next_after_seq`. False = the last one continues, or this is not known. True at
+    the head.
+    """
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchItem]:
         """Batches and gaps, in order; a batch ends where a gap lies."""
@@ -628,22 +630,22 @@ class StreamRecordsRequest(_message.Message):
     `head_seq` is OUT_OF_RANGE (`CURSOR_AHEAD`).
     """
     epoch: _builtins.int
-    """Epoch the cursor belongs to. Another than the topic's: a gap RECREATED, then from the earliest. 0 = not checked at
-    the start; a topic made anew in mid-stream is told in any case.
+    """Epoch the cursor belongs to. Another than the topic's: a gap RECREATED, then from the earliest. 0 = not checked at the
+    start; a topic that is created again in mid-stream is reported in any case.
     """
     end_seq: _builtins.int
     """Exclusive upper bound; with `follow` it is waited for. 0 = without `follow` the head at the start, with it none.
     After a gap RECREATED it no longer holds. Not with HEAL: INVALID_ARGUMENT.
     """
     follow: _builtins.bool
-    """True = goes on with what comes after the head, until it is cancelled or `end_seq` is reached."""
+    """True = continues with records after the head, until it is cancelled or `end_seq` is reached."""
     format: _types_pb2.BatchFormat.ValueType
     """How records travel. UNSPECIFIED = rows."""
     on_gap: Global___GapPolicy.ValueType
-    """What follows a gap. UNSPECIFIED = TELL."""
+    """Frames after a gap. UNSPECIFIED = TELL."""
     @_builtins.property
     def filter(self) -> Global___RecordFilter:
-        """Hides and selects records, and a snapshot's entries."""
+        """Selects records, and a snapshot's entries."""
 
     def __init__(
         self,
@@ -693,7 +695,7 @@ class StreamRecordsResponse(_message.Message):
 
     @_typing.final
     class SnapshotEnd(_message.Message):
-        """Ends a snapshot: the log goes on after its point."""
+        """Ends a snapshot: the log continues after its point."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -713,7 +715,7 @@ class StreamRecordsResponse(_message.Message):
 
     @_typing.final
     class CaughtUp(_message.Message):
-        """The stream is level with the head it had at the start."""
+        """The stream has reached the head that the topic had at the start."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -746,7 +748,8 @@ class StreamRecordsResponse(_message.Message):
     """Epoch that `next_after_seq` belongs to."""
     batch_end: _builtins.bool
     """True = no append lies on both sides of `next_after_seq`: all that came up to here is whole appends. False = the last
-    one goes on, or nobody knows. True at the head; where a filter hides the end of an append, a frame without records has it.
+    one continues, or this is not known. True at the head; where a filter hides the end of an append, a frame without
+    records has it.
     """
     @_builtins.property
     def rows(self) -> _types_pb2.RecordBatch:
@@ -917,11 +920,11 @@ class RecordMatch(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     field: Global___MatchField.ValueType
-    """What is compared. Required. On KV topics only the key."""
+    """Field to compare. Required. On KV topics only the key."""
     kind: Global___MatchKind.ValueType
     """How. Required."""
     value: _builtins.bytes
-    """What it is compared with, at most 1 KiB (a key) or 256 bytes of UTF-8 (a tag). Empty with PREFIX = every record
+    """Value to compare with, at most 1 KiB (a key) or 256 bytes of UTF-8 (a tag). Empty with PREFIX = every record
     that has a key, or a tag.
     """
     def __init__(

@@ -28,7 +28,7 @@ if _version_not_supported:
 class LogServiceStub(object):
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
-    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    FindSeq). Delivery answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def __init__(self, channel):
@@ -72,7 +72,7 @@ class LogServiceStub(object):
 class LogServiceServicer(object):
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
-    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    FindSeq). Delivery answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def AppendRecords(self, request, context):
@@ -107,7 +107,7 @@ class LogServiceServicer(object):
     def ReadRecords(self, request, context):
         """Reads records with `seq` > `after_seq`, in order, with what was lost as gaps in their places.
         Bounds: `limit`, `max_bytes`, and 65 536 records or 16 MiB examined; what a filter hides still moves
-        `next_after_seq`, so an answer may be short or empty: go on until `caught_up`.
+        `next_after_seq`, so an answer may be short or empty: continue until `caught_up`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, CURSOR_AHEAD, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -195,7 +195,7 @@ def add_LogServiceServicer_to_server(servicer, server):
 class LogService(object):
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
-    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    FindSeq). Delivery answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     @staticmethod

@@ -15,7 +15,7 @@ GRPC_VERSION: str
 class LogServiceStub:
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
-    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    FindSeq). Delivery answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -43,7 +43,7 @@ class LogServiceStub:
     ReadRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.ReadRecordsRequest, _log_pb2.ReadRecordsResponse]
     """Reads records with `seq` > `after_seq`, in order, with what was lost as gaps in their places.
     Bounds: `limit`, `max_bytes`, and 65 536 records or 16 MiB examined; what a filter hides still moves
-    `next_after_seq`, so an answer may be short or empty: go on until `caught_up`.
+    `next_after_seq`, so an answer may be short or empty: continue until `caught_up`.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, CURSOR_AHEAD, DATA_CORRUPT.
     """
     StreamRecords: _aio.UnaryStreamMultiCallable[_log_pb2.StreamRecordsRequest, _log_pb2.StreamRecordsResponse]
@@ -75,7 +75,7 @@ class LogServiceStub:
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     """Appends to, reads from and deletes from topics. Served by the store; any store forwards a call to the shard that owns the
     topic, and so do ingest for appends (AppendRecords, AppendStream) and delivery for reads (ReadRecords, StreamRecords,
-    FindSeq). What else is asked there is UNIMPLEMENTED (`SERVED_ELSEWHERE`).
+    FindSeq). Delivery answers other calls with UNIMPLEMENTED (`SERVED_ELSEWHERE`).
     """
 
     @_abc_1.abstractmethod
@@ -119,7 +119,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_log_pb2.ReadRecordsResponse]:
         """Reads records with `seq` > `after_seq`, in order, with what was lost as gaps in their places.
         Bounds: `limit`, `max_bytes`, and 65 536 records or 16 MiB examined; what a filter hides still moves
-        `next_after_seq`, so an answer may be short or empty: go on until `caught_up`.
+        `next_after_seq`, so an answer may be short or empty: continue until `caught_up`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, CURSOR_AHEAD, DATA_CORRUPT.
         """
 

@@ -37,7 +37,7 @@ class _SplitKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SplitKind.V
     """Records of the log after a base, those among them that readers of the log no longer see: what a fold is rebuilt from."""
 
 class SplitKind(_SplitKind, metaclass=_SplitKindEnumTypeWrapper):
-    """What a split's rows are. Closed set."""
+    """Kind of a split's rows. Closed set."""
 
 SPLIT_KIND_UNSPECIFIED: SplitKind.ValueType  # 0
 """Refused."""
@@ -120,7 +120,7 @@ class Split(_message.Message):
     BASE_GENERATION_FIELD_NUMBER: _builtins.int
     AS_OF_SEQ_FIELD_NUMBER: _builtins.int
     kind: Global___SplitKind.ValueType
-    """What its rows are. Required."""
+    """Kind of its rows. Required."""
     first: _builtins.int
     """First of them, inclusive: a `seq`, or a row's number in the base, from 0."""
     last: _builtins.int
@@ -132,7 +132,7 @@ class Split(_message.Message):
     base_seq: _builtins.int
     """With SPLIT_KIND_BASE and SPLIT_KIND_HISTORY: the `seq` of the base they belong to. 0 = no base: an empty fold."""
     base_generation: _builtins.int
-    """With `base_seq`: which base of that `seq`, since one that is made again has other rows. 0 = no base."""
+    """With `base_seq`: which base of that `seq`, since one that is created again has other rows. 0 = no base."""
     as_of_seq: _builtins.int
     """With SPLIT_KIND_BASE and SPLIT_KIND_HISTORY: the `as_of_seq` of the plan."""
     def __init__(
@@ -232,7 +232,7 @@ class PlanSplitsRequest(_message.Message):
     page_size: _builtins.int
     """Most splits to return: 0 = 1 000, at most 10 000 (more is coerced down). Negative is INVALID_ARGUMENT."""
     page_token: _builtins.str
-    """Where the page before ended. Bound to the other arguments and to the head of the first page. Empty = from the start."""
+    """End of the previous page. Bound to the other arguments and to the head of the first page. Empty = from the start."""
     @_builtins.property
     def filter(self) -> Global___SplitFilter:
         """Leaves out what this hides."""
@@ -362,7 +362,7 @@ class ReadSplitResponse(_message.Message):
     schema: _builtins.bytes
     """An Arrow IPC message of the schema of all batches of this stream: seq uint64, ts timestamp[ms, UTC], source_ts_ns
     int64 (0 = unknown), op uint8 (the number of an `Op`), key binary, tag utf8, node utf8, meta binary (as in
-    `ColumnarBatch`), data binary, version binary (empty = the `seq` in 8 bytes); of these the ones that were asked for.
+    `ColumnarBatch`), data binary, version binary (empty = the `seq` in 8 bytes); of these the requested ones.
     The first answer.
     """
     @_builtins.property
@@ -427,7 +427,7 @@ Global___ArrowBatch: _TypeAlias = ArrowBatch  # noqa: Y015
 
 @_typing.final
 class SplitEnd(_message.Message):
-    """What became of a split's range: the four together are all of it, `last` - `first` + 1."""
+    """Account of a split's range: the sum of the four is its size, `last` - `first` + 1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -72,11 +72,11 @@ class SegmentServiceServicer(object):
         """Streams one split as Arrow record batches, in the order of its rows, with what was lost as gaps in their places; the
         last answer is `end`, and a stream without it is not complete. The same split gives the same rows each time, but what
         was deleted meanwhile is gone, and what retention removed meanwhile is a gap.
-        Whole stored batches are passed on as they lie on disk, compressed; what a filter, a delete or a cut touches is made
-        anew, uncompressed. The store serves few of these at a time, behind appends; others wait for their turn.
+        Whole stored batches are sent as their bytes on disk, compressed; a batch that a filter, a delete or a cut changes is
+        encoded again, uncompressed. The store serves few of these at a time, behind appends; others wait for their turn.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, SCAN_EXPIRED (no
         answer was taken for 300 s: read the split again), DATA_CORRUPT; of splits of an `as_of_seq` NOT_KV, FOLD_LOST,
-        HISTORY_GONE (a later base took the place of what was planned: plan again).
+        HISTORY_GONE (a later base replaced the planned one: plan again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

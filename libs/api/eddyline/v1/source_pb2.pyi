@@ -41,7 +41,8 @@ class _DifferenceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Differ
     DIFFERENCE_KIND_VALUE: _DifferenceKind.ValueType  # 3
     """Live in both with other values."""
     DIFFERENCE_KIND_DEAD_LETTER: _DifferenceKind.ValueType  # 4
-    """The newest message in the bucket fitted into no record and is a dead letter; the fold has what the key had before. No
+    """The newest message in the bucket fitted into no record and is a dead letter; the fold has the previous value of the
+    key. No
     drift: counted in `dead_letter_count`.
     """
 
@@ -57,7 +58,8 @@ DIFFERENCE_KIND_SURPLUS: DifferenceKind.ValueType  # 2
 DIFFERENCE_KIND_VALUE: DifferenceKind.ValueType  # 3
 """Live in both with other values."""
 DIFFERENCE_KIND_DEAD_LETTER: DifferenceKind.ValueType  # 4
-"""The newest message in the bucket fitted into no record and is a dead letter; the fold has what the key had before. No
+"""The newest message in the bucket fitted into no record and is a dead letter; the fold has the previous value of the
+key. No
 drift: counted in `dead_letter_count`.
 """
 Global___DifferenceKind: _TypeAlias = DifferenceKind  # noqa: Y015
@@ -77,10 +79,10 @@ class _VerifyStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VerifySta
     VERIFY_STAGE_KEYS: _VerifyStage.ValueType  # 3
     """Compares the keys of groups that differ, one by one, until they settle."""
     VERIFY_STAGE_REPAIR: _VerifyStage.ValueType  # 4
-    """Waits for the resync that mends the fold."""
+    """Waits for the resync that repairs the fold."""
 
 class VerifyStage(_VerifyStage, metaclass=_VerifyStageEnumTypeWrapper):
-    """What VerifySource does. Open set."""
+    """Stage of VerifySource. Open set."""
 
 VERIFY_STAGE_UNSPECIFIED: VerifyStage.ValueType  # 0
 """Not used."""
@@ -91,7 +93,7 @@ VERIFY_STAGE_HASHES: VerifyStage.ValueType  # 2
 VERIFY_STAGE_KEYS: VerifyStage.ValueType  # 3
 """Compares the keys of groups that differ, one by one, until they settle."""
 VERIFY_STAGE_REPAIR: VerifyStage.ValueType  # 4
-"""Waits for the resync that mends the fold."""
+"""Waits for the resync that repairs the fold."""
 Global___VerifyStage: _TypeAlias = VerifyStage  # noqa: Y015
 
 class _SourceStatus:
@@ -107,7 +109,7 @@ class _SourceStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceSt
     def SOURCE_STATUS_STARTING(self) -> _SourceStatus.ValueType:   # 1
         """Not used any more: CONNECTING."""
     SOURCE_STATUS_RESYNCING: _SourceStatus.ValueType  # 2
-    """Bringing the topic in step with what left the bucket or stream, or was changed there unseen."""
+    """Bringing the topic in step with messages that were removed or changed in the bucket or stream without a notice."""
     SOURCE_STATUS_LIVE: _SourceStatus.ValueType  # 3
     """Copying as changes come."""
     SOURCE_STATUS_RECOVERING: _SourceStatus.ValueType  # 4
@@ -117,7 +119,7 @@ class _SourceStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceSt
     def SOURCE_STATUS_BUCKET_MISSING(self) -> _SourceStatus.ValueType:   # 5
         """Not used any more: SOURCE_LOST."""
     SOURCE_STATUS_STREAM_RECREATED: _SourceStatus.ValueType  # 6
-    """Stopped: the stream was deleted and made again."""
+    """Stopped: the stream was deleted and created again."""
     SOURCE_STATUS_CURSOR_AHEAD: _SourceStatus.ValueType  # 7
     """Stopped: the stream's last revision is below the position, or the message there is another one."""
     SOURCE_STATUS_OVERSIZE: _SourceStatus.ValueType  # 8
@@ -125,15 +127,13 @@ class _SourceStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceSt
     SOURCE_STATUS_CONNECTING: _SourceStatus.ValueType  # 9
     """Leased; connecting to NATS, looking at the bucket or stream."""
     SOURCE_STATUS_SNAPSHOT: _SourceStatus.ValueType  # 10
-    """The first copy: reading what there is, up to the revision that was last when it began."""
+    """The first copy: reading up to the revision that was the last one at its start."""
     SOURCE_STATUS_CATCHING_UP: _SourceStatus.ValueType  # 11
-    """Reading from the position up to the revision that was last when it began."""
+    """Reading from the position up to the revision that was the last one at its start."""
     SOURCE_STATUS_SOURCE_LOST: _SourceStatus.ValueType  # 12
-    """Stopped: the bucket or stream does not exist, or cannot be copied. What was copied stays readable; it is looked at
-    again.
-    """
+    """Stopped: the bucket or stream does not exist, or cannot be copied. Copied records stay readable; ingest tries again."""
     SOURCE_STATUS_CURSOR_EXPIRED: _SourceStatus.ValueType  # 13
-    """Stopped by its policy: messages left before they were read. A resync goes on."""
+    """Stopped by its policy: messages were removed before they were read. A resync continues."""
     SOURCE_STATUS_PAUSED: _SourceStatus.ValueType  # 14
     """Paused. Nothing is copied until it is resumed."""
 
@@ -145,7 +145,7 @@ SOURCE_STATUS_UNSPECIFIED: SourceStatus.ValueType  # 0
 SOURCE_STATUS_STARTING: SourceStatus.ValueType  # 1
 """Not used any more: CONNECTING."""
 SOURCE_STATUS_RESYNCING: SourceStatus.ValueType  # 2
-"""Bringing the topic in step with what left the bucket or stream, or was changed there unseen."""
+"""Bringing the topic in step with messages that were removed or changed in the bucket or stream without a notice."""
 SOURCE_STATUS_LIVE: SourceStatus.ValueType  # 3
 """Copying as changes come."""
 SOURCE_STATUS_RECOVERING: SourceStatus.ValueType  # 4
@@ -153,7 +153,7 @@ SOURCE_STATUS_RECOVERING: SourceStatus.ValueType  # 4
 SOURCE_STATUS_BUCKET_MISSING: SourceStatus.ValueType  # 5
 """Not used any more: SOURCE_LOST."""
 SOURCE_STATUS_STREAM_RECREATED: SourceStatus.ValueType  # 6
-"""Stopped: the stream was deleted and made again."""
+"""Stopped: the stream was deleted and created again."""
 SOURCE_STATUS_CURSOR_AHEAD: SourceStatus.ValueType  # 7
 """Stopped: the stream's last revision is below the position, or the message there is another one."""
 SOURCE_STATUS_OVERSIZE: SourceStatus.ValueType  # 8
@@ -161,15 +161,13 @@ SOURCE_STATUS_OVERSIZE: SourceStatus.ValueType  # 8
 SOURCE_STATUS_CONNECTING: SourceStatus.ValueType  # 9
 """Leased; connecting to NATS, looking at the bucket or stream."""
 SOURCE_STATUS_SNAPSHOT: SourceStatus.ValueType  # 10
-"""The first copy: reading what there is, up to the revision that was last when it began."""
+"""The first copy: reading up to the revision that was the last one at its start."""
 SOURCE_STATUS_CATCHING_UP: SourceStatus.ValueType  # 11
-"""Reading from the position up to the revision that was last when it began."""
+"""Reading from the position up to the revision that was the last one at its start."""
 SOURCE_STATUS_SOURCE_LOST: SourceStatus.ValueType  # 12
-"""Stopped: the bucket or stream does not exist, or cannot be copied. What was copied stays readable; it is looked at
-again.
-"""
+"""Stopped: the bucket or stream does not exist, or cannot be copied. Copied records stay readable; ingest tries again."""
 SOURCE_STATUS_CURSOR_EXPIRED: SourceStatus.ValueType  # 13
-"""Stopped by its policy: messages left before they were read. A resync goes on."""
+"""Stopped by its policy: messages were removed before they were read. A resync continues."""
 SOURCE_STATUS_PAUSED: SourceStatus.ValueType  # 14
 """Paused. Nothing is copied until it is resumed."""
 Global___SourceStatus: _TypeAlias = SourceStatus  # noqa: Y015
@@ -217,9 +215,9 @@ class Source(_message.Message):
     head_seq: _builtins.int
     """Output only: head of the topic."""
     paused: _builtins.bool
-    """Output only: paused until somebody resumes it."""
+    """Output only: paused until it is resumed."""
     resync_pending: _builtins.bool
-    """Output only: a resync was asked for and is not done yet."""
+    """Output only: a requested resync is not done yet."""
     epoch: _builtins.int
     """Output only: epoch of the topic."""
     gap_count: _builtins.int
@@ -230,11 +228,11 @@ class Source(_message.Message):
     """Output only: time since the last batch with records was applied, in milliseconds; -1 = none since the store started."""
     @_builtins.property
     def definition(self) -> _apply_pb2.SourceDefinition:
-        """What it copies, and where to."""
+        """Its origin and target."""
 
     @_builtins.property
     def detail(self) -> _apply_pb2.SourceDetail:
-        """Output only: what else the holder last reported, times brought to the moment of this answer. Unset = nothing since the
+        """Output only: further fields of the holder's last report, with times as of this answer. Unset = nothing since the
         store started.
         """
 
@@ -276,7 +274,7 @@ class CreateSourceRequest(_message.Message):
     TOPIC_CONFIG_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def definition(self) -> _apply_pb2.SourceDefinition:
-        """What to copy, and where to."""
+        """Origin and target."""
 
     @_builtins.property
     def topic_config(self) -> _topic_pb2.TopicConfig:
@@ -332,12 +330,13 @@ class UpdateSourceRequest(_message.Message):
     source: _builtins.str
     """Source name. Required."""
     clear_dead_letter_topic: _builtins.bool
-    """Takes the dead-letter topic away: what does not fit stops the source again. The topic and its letters stay. With a
+    """Removes the dead-letter topic: a message that does not fit stops the source again. The topic and its letters stay. With
+    a
     `definition.dead_letter_topic` it is INVALID_ARGUMENT.
     """
     @_builtins.property
     def definition(self) -> _apply_pb2.SourceDefinition:
-        """What to change: policies that are UNSPECIFIED and an empty dead-letter topic keep their values. Name, topic, bucket,
+        """Changes: policies that are UNSPECIFIED and an empty dead-letter topic keep their values. Name, topic, bucket,
         stream and filters are left out, or are the source's own; others are INVALID_ARGUMENT.
         """
 
@@ -684,7 +683,7 @@ class CompareSourceRequest(_message.Message):
     source: _builtins.str
     """Source name. Required."""
     settle_ms: _builtins.int
-    """How long differing keys may settle while changes are under way, in milliseconds: 0 = 5 000, at most 60 000."""
+    """How long differing keys may settle while changes are in flight, in milliseconds: 0 = 5 000, at most 60 000."""
     limit: _builtins.int
     """Most differences to list: 0 = 100, at most 10 000. All are counted."""
     def __init__(
@@ -761,11 +760,11 @@ class VerifySourceRequest(_message.Message):
     source: _builtins.str
     """Source name. Required."""
     settle_ms: _builtins.int
-    """How long differing keys may settle while changes are under way, in milliseconds: 0 = 5 000, at most 60 000."""
+    """How long differing keys may settle while changes are in flight, in milliseconds: 0 = 5 000, at most 60 000."""
     limit: _builtins.int
     """Most differences to list: 0 = 100, at most 10 000."""
     repair: _builtins.bool
-    """True = where keys differ a resync is asked for and waited for, at most 5 minutes, and everything is compared again."""
+    """True = if keys differ the call requests a resync, waits for it, at most 5 minutes, and compares everything again."""
     def __init__(
         self,
         *,
@@ -796,7 +795,7 @@ class VerifySourceResponse(_message.Message):
 
     @_builtins.property
     def verdict(self) -> Global___SourceVerdict:
-        """What was found. The last answer."""
+        """The verdict. The last answer."""
 
     def __init__(
         self,
@@ -827,7 +826,7 @@ class SourceVerifyProgress(_message.Message):
     FOLD_TOTAL_FIELD_NUMBER: _builtins.int
     SUSPECT_COUNT_FIELD_NUMBER: _builtins.int
     stage: Global___VerifyStage.ValueType
-    """What it does."""
+    """Its stage."""
     bucket_read: _builtins.int
     """Keys of the bucket read in this stage, deleted ones and those that the source does not copy included."""
     bucket_total: _builtins.int
@@ -858,7 +857,7 @@ Global___SourceVerifyProgress: _TypeAlias = SourceVerifyProgress  # noqa: Y015
 
 @_typing.final
 class SourceVerdict(_message.Message):
-    """What VerifySource found."""
+    """Verdict of VerifySource."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -892,8 +891,8 @@ class SourceVerdict(_message.Message):
     position_revision: _builtins.int
     """Revision of the bucket's stream that the fold had reached."""
     unsettled_count: _builtins.int
-    """Keys that changed at each look, or that a source that is copying had not copied yet, when the time to settle was
-    over. They are neither equal nor different.
+    """Keys that changed between comparisons, or that a copying source had not copied yet, when the time to settle was over.
+    They are neither equal nor different.
     """
     unexamined_count: _builtins.int
     """Keys, about, where the sums differ and that were not compared one by one: more than 2 000 000 would have been."""
@@ -902,9 +901,8 @@ class SourceVerdict(_message.Message):
     repaired: _builtins.bool
     """True = keys differed, a resync was done, and no key differs any more."""
     repair_trouble: _builtins.str
-    """Why a repair that was asked for was not asked of the holder (the source stands in STREAM_RECREATED, CURSOR_AHEAD or
-    CURSOR_EXPIRED), or could not be waited for, e.g. the source is paused. For people; empty = it was done, or there was
-    nothing to repair.
+    """Reason why a requested repair did not start (the source is in STREAM_RECREATED, CURSOR_AHEAD or CURSOR_EXPIRED), or did
+    not complete, e.g. the source is paused. For people; empty = it was done, or nothing needed repair.
     """
     left_count: _builtins.int
     """Number of keys that still differ: after the repair where one was done, else `difference_count`."""
@@ -932,7 +930,7 @@ class SourceVerdict(_message.Message):
 
     @_builtins.property
     def prefixes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrefixDrift]:
-        """Where they are: prefixes with differences, by prefix, at most 1 001."""
+        """Prefixes with differences, by prefix, at most 1 001."""
 
     @_builtins.property
     def left(self) -> _containers.RepeatedCompositeFieldContainer[Global___Difference]:
@@ -1009,7 +1007,7 @@ Global___PrefixDrift: _TypeAlias = PrefixDrift  # noqa: Y015
 
 @_typing.final
 class Difference(_message.Message):
-    """A key whose fold entry is not what the bucket has."""
+    """A key whose fold entry differs from the bucket."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1020,7 +1018,7 @@ class Difference(_message.Message):
     key: _builtins.bytes
     """The key."""
     kind: Global___DifferenceKind.ValueType
-    """What is wrong."""
+    """Kind of the difference."""
     bucket_revision: _builtins.int
     """Revision of the key in the bucket. 0 = not live there."""
     fold_revision: _builtins.int

@@ -94,9 +94,9 @@ class SourceServiceServicer(object):
     """
 
     def CreateSource(self, request, context):
-        """Creates a source; its topic is made if it is missing, KV of a bucket, LOG of a stream. Durable when it returns; copying starts within half
-        a lease. The source is judged before its topic is made. `source.detail.warnings` has what the bucket or stream may lose
-        by its settings, where NATS tells within 2 s.
+        """Creates a source; its topic is created if it is missing, KV of a bucket, LOG of a stream. Durable when it returns; copying starts within half
+        a lease. The source is checked before its topic is created. `source.detail.warnings` lists losses that the settings of
+        the bucket or stream permit, if NATS answers within 2 s.
         Retry: an equal definition is answered as done.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
         TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
@@ -106,11 +106,11 @@ class SourceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSource(self, request, context):
-        """Changes what a source does by itself: `on_expired`, `on_recreated`, `dead_letter_topic`; what is left out keeps its
-        value. Durable (fdatasynced) when it returns; the holder goes by it within a third of a lease, and goes on by itself
-        where the new setting takes what stopped it. Nothing is lost or copied twice. A dead-letter topic that is missing is
-        made. What is copied, and where to, is settled when a source is made.
-        Retry: safe; an update that changes nothing is answered with the source as it is.
+        """Changes the policies of a source: `on_expired`, `on_recreated`, `dead_letter_topic`; unset fields keep their values.
+        Durable (fdatasynced) when it returns; the holder applies it within a third of a lease, and a stopped source resumes if
+        the new setting removes the cause. Nothing is lost or copied twice. A missing dead-letter topic is created. Origin and
+        target of a source are fixed at its creation.
+        Retry: safe; an update that changes nothing returns the unchanged source.
         Errors: INVALID_NAME, INVALID_ARGUMENT (another name, topic, bucket, stream or filter than the source's: `field` says
         which), NOT_YET, SOURCE_NOT_FOUND, NOT_LOG and TOPIC_HAS_SOURCE (the dead-letter topic), QUOTA_TOPICS, READ_ONLY,
         COMMIT_UNKNOWN, STORE_UNREACHABLE.
@@ -121,7 +121,7 @@ class SourceServiceServicer(object):
 
     def GetSource(self, request, context):
         """Reads one source with its position, state and lag, all of one moment: that of the holder's last report, or of the
-        answer where the holder is asked.
+        answer if the holder itself answers.
         Errors: INVALID_NAME, SOURCE_NOT_FOUND, STORE_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -154,9 +154,9 @@ class SourceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResyncSource(self, request, context):
-        """Brings a source's topic in step with what its bucket or stream has now, whatever stopped it: what was made again or
-        rolled back is accepted as it is. Of a bucket every key is compared with the fold, equal values are not written
-        again, keys that are gone are deleted. Of a stream reading begins at its first message where it is another one, or
+        """Brings a source's topic in step with the present content of its bucket or stream, whatever stopped it: a stream that
+        was created again or rolled back is accepted. For a bucket every key is compared with the fold, equal values are not
+        written again, missing keys are deleted. For a stream reading begins at its first message if it is another stream, or
         was rolled back. Durable when it returns; done within moments where the source is held.
         Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """
@@ -173,8 +173,8 @@ class SourceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CompareSource(self, request, context):
-        """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that
-        are still under way are looked at again, for at most `settle_ms`. VerifySource says more, and how far it is.
+        """Compares a source's fold with its bucket, key by key and value by value. While the bucket changes, keys that are still
+        in flight are compared again, for at most `settle_ms`. VerifySource reports more, and its progress.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
         BUCKET_NOT_FOUND, FOREIGN_SUBJECTS, NATS_UNREACHABLE, STORE_UNREACHABLE;
         of reading the fold TOPIC_NOT_FOUND (deleted meanwhile), TOO_MANY_SCANS, SCAN_EXPIRED, DATA_CORRUPT.
@@ -184,9 +184,10 @@ class SourceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def VerifySource(self, request, context):
-        """Audits a source: compares its fold with its bucket by sums first, and key by key only where the sums differ; says how
-        far it is, then the verdict. With `repair` the source's holder is told to resync where keys differ, and what is still
-        different then is told too; a source that its bucket or its policy stopped is left as it is, see `repair_trouble`. One verification at a time a replica; up to 16 others wait. Appends and reads go on.
+        """Audits a source: compares its fold with its bucket by sums first, and key by key only where the sums differ; sends
+        progress, then the verdict. With `repair` the holder of a source with differing keys resyncs it, and the verdict has
+        the remaining differences as well; a source that its bucket or its policy stopped is not changed, see `repair_trouble`.
+        One verification at a time in a replica; up to 16 others wait. Appends and reads continue.
         Retry: safe.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, NOT_KV (it copies a stream), THROTTLED (too many wait),
         BUCKET_NOT_FOUND, FOREIGN_SUBJECTS, NATS_UNREACHABLE, STORE_UNREACHABLE; of reading the fold TOPIC_NOT_FOUND (deleted meanwhile),

@@ -33,7 +33,7 @@ class _TopicKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TopicKind.V
     """A log and a fold: the live value per key."""
 
 class TopicKind(_TopicKind, metaclass=_TopicKindEnumTypeWrapper):
-    """What a topic is. Open set."""
+    """Kind of a topic. Open set."""
 
 TOPIC_KIND_UNSPECIFIED: TopicKind.ValueType  # 0
 """Refused: a kind must be named."""
@@ -52,14 +52,14 @@ class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability
     DURABILITY_UNSPECIFIED: _Durability.ValueType  # 0
     """DISK."""
     DURABILITY_DISK: _Durability.ValueType  # 1
-    """When its bytes are with the kernel: survives the process, not power loss. What power loss takes is told as a
-    gap `UNSYNCED`; at most the last second.
+    """When the kernel has its bytes: survives the process, not power loss. Records lost by power loss are a gap `UNSYNCED`;
+    at most the last second.
     """
     DURABILITY_FSYNC: _Durability.ValueType  # 2
     """When they are on the disk (fdatasync): survives both."""
     DURABILITY_EPHEMERAL: _Durability.ValueType  # 3
-    """When they are in memory. A restart takes the records, told as a gap `EPHEMERAL`; the topic, its configuration and
-    its head stay. Settled when the topic is made.
+    """When they are in memory. A restart loses the records, as a gap `EPHEMERAL`; the topic, its configuration and its head
+    stay. Fixed at the creation of the topic.
     """
 
 class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
@@ -68,14 +68,14 @@ class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
 DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
 """DISK."""
 DURABILITY_DISK: Durability.ValueType  # 1
-"""When its bytes are with the kernel: survives the process, not power loss. What power loss takes is told as a
-gap `UNSYNCED`; at most the last second.
+"""When the kernel has its bytes: survives the process, not power loss. Records lost by power loss are a gap `UNSYNCED`;
+at most the last second.
 """
 DURABILITY_FSYNC: Durability.ValueType  # 2
 """When they are on the disk (fdatasync): survives both."""
 DURABILITY_EPHEMERAL: Durability.ValueType  # 3
-"""When they are in memory. A restart takes the records, told as a gap `EPHEMERAL`; the topic, its configuration and
-its head stay. Settled when the topic is made.
+"""When they are in memory. A restart loses the records, as a gap `EPHEMERAL`; the topic, its configuration and its head
+stay. Fixed at the creation of the topic.
 """
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
 
@@ -88,19 +88,19 @@ class _DiscardEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Discard.Value
     DISCARD_UNSPECIFIED: _Discard.ValueType  # 0
     """OLD."""
     DISCARD_OLD: _Discard.ValueType  # 1
-    """It is taken, and the oldest records are evicted: told as a gap `CAP` to readers that had not read them."""
+    """It is accepted, and the oldest records are evicted: a gap `CAP` for readers that had not read them."""
     DISCARD_REJECT: _Discard.ValueType  # 2
     """It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`."""
 
 class Discard(_Discard, metaclass=_DiscardEnumTypeWrapper):
-    """What an append does that the topic's cap has no room for. One that is larger than the cap by itself is refused for
-    good, INVALID_ARGUMENT (`RECORD_TOO_LARGE`), whichever holds. Open set.
+    """Effect of an append that exceeds the topic's cap. An append that alone is larger than the cap is always refused,
+    INVALID_ARGUMENT (`RECORD_TOO_LARGE`). Open set.
     """
 
 DISCARD_UNSPECIFIED: Discard.ValueType  # 0
 """OLD."""
 DISCARD_OLD: Discard.ValueType  # 1
-"""It is taken, and the oldest records are evicted: told as a gap `CAP` to readers that had not read them."""
+"""It is accepted, and the oldest records are evicted: a gap `CAP` for readers that had not read them."""
 DISCARD_REJECT: Discard.ValueType  # 2
 """It is refused, FAILED_PRECONDITION (`TOPIC_FULL`), before it has a `seq`."""
 Global___Discard: _TypeAlias = Discard  # noqa: Y015
@@ -149,8 +149,8 @@ class Topic(_message.Message):
     config_version: _builtins.int
     """Output only: 1 when the topic is made, and 1 more with each update that changes it."""
     delete_mark: _builtins.int
-    """Output only: another number after each DeleteRecords that removed something, and after each start of the store. It
-    says nothing but whether two answers are of the same one. 0 = the store does not tell it.
+    """Output only: another number after each DeleteRecords that removed something, and after each start of the store. It only
+    distinguishes answers before and after. 0 = the store does not report it.
     """
     @_builtins.property
     def config(self) -> Global___TopicConfig:
@@ -183,8 +183,8 @@ Global___Topic: _TypeAlias = Topic  # noqa: Y015
 
 @_typing.final
 class TopicConfig(_message.Message):
-    """A topic's settings. In an update what is left out (unset, or UNSPECIFIED) keeps its value. What is out of its bounds
-    or contradicts another setting is INVALID_ARGUMENT (`INVALID_CONFIG`).
+    """A topic's settings. In an update unset and UNSPECIFIED fields keep their values. A value that is out of bounds or
+    contradicts another setting is INVALID_ARGUMENT (`INVALID_CONFIG`).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -216,7 +216,7 @@ class TopicConfig(_message.Message):
     and 32 more. 0 = no cap. Unset = 0. With both caps the one that is hit first holds.
     """
     discard: Global___Discard.ValueType
-    """What an append over the cap does. UNSPECIFIED = OLD. REJECT needs a cap."""
+    """Effect of an append over the cap. UNSPECIFIED = OLD. REJECT needs a cap."""
     compact: _builtins.bool
     """Reserved for a later version: true is INVALID_ARGUMENT (`NOT_YET`). Unset = false."""
     delete_marker_keep_ms: _builtins.int
@@ -341,7 +341,7 @@ class UpdateTopicRequest(_message.Message):
     if_epoch: _builtins.int
     """Changes only the topic of this epoch; another is ABORTED (`EPOCH_MISMATCH`). 0 = any."""
     clear_priority: _builtins.bool
-    """Takes the priority away: the topic goes by recency again. With a `config.priority` it is INVALID_CONFIG."""
+    """Removes the priority: the topic is ordered by recency again. With a `config.priority` it is INVALID_CONFIG."""
     @_builtins.property
     def config(self) -> Global___TopicConfig:
         """The settings to change. Unset ones, and enums that are UNSPECIFIED, keep their values."""

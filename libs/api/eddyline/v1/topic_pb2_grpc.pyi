@@ -28,7 +28,7 @@ class TopicServiceStub:
     """Changes a topic's configuration: what `config` leaves out keeps its value. Durable (fdatasynced) when it returns,
     and in force for every append after it; retention follows within a second. Kind, and durability EPHEMERAL against
     the other classes, are settled when a topic is made.
-    Retry: an update that changes nothing is answered with the topic as it is; pass `if_epoch` so that a retry cannot
+    Retry: an update that changes nothing returns the unchanged topic; pass `if_epoch` so that a retry cannot
     hit a successor.
     Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a class or setting that is not built yet), TOPIC_NOT_FOUND,
     EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
@@ -38,7 +38,7 @@ class TopicServiceStub:
     Errors: INVALID_NAME, TOPIC_NOT_FOUND.
     """
     ListTopics: _aio.UnaryUnaryMultiCallable[_topic_pb2.ListTopicsRequest, _topic_pb2.ListTopicsResponse]
-    """Lists topics by name, in byte order, a page at a time: those of all shards, or, where one of them cannot be asked, none.
+    """Lists topics by name, in byte order, a page at a time: those of all shards, or none if a shard does not answer.
     Errors: INVALID_ARGUMENT (negative page size), PAGE_TOKEN_INVALID.
     """
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.DeleteTopicRequest, _topic_pb2.DeleteTopicResponse]
@@ -82,7 +82,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         """Changes a topic's configuration: what `config` leaves out keeps its value. Durable (fdatasynced) when it returns,
         and in force for every append after it; retention follows within a second. Kind, and durability EPHEMERAL against
         the other classes, are settled when a topic is made.
-        Retry: an update that changes nothing is answered with the topic as it is; pass `if_epoch` so that a retry cannot
+        Retry: an update that changes nothing returns the unchanged topic; pass `if_epoch` so that a retry cannot
         hit a successor.
         Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a class or setting that is not built yet), TOPIC_NOT_FOUND,
         EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
@@ -104,7 +104,7 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_pb2.ListTopicsRequest,
         context: _aio.ServicerContext[_topic_pb2.ListTopicsRequest, _abc.Awaitable[_topic_pb2.ListTopicsResponse]],
     ) -> _abc.Awaitable[_topic_pb2.ListTopicsResponse]:
-        """Lists topics by name, in byte order, a page at a time: those of all shards, or, where one of them cannot be asked, none.
+        """Lists topics by name, in byte order, a page at a time: those of all shards, or none if a shard does not answer.
         Errors: INVALID_ARGUMENT (negative page size), PAGE_TOKEN_INVALID.
         """
 

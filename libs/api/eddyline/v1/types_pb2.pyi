@@ -32,8 +32,8 @@ class _OpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Op.ValueType], _bu
     OP_PUT: _Op.ValueType  # 2
     """Sets the key's value (KV topics)."""
     OP_DELETE: _Op.ValueType  # 3
-    """Deletes the key (KV topics). `data` that it carries, as what deletes in a bucket may, is kept in the log with it, and is
-    nobody's value.
+    """Deletes the key (KV topics). `data` that it carries, as a delete in a bucket may, is kept in the log with it, and is
+    not a value of the key.
     """
     OP_PURGE: _Op.ValueType  # 4
     """Deletes the key, and its history at the source (KV topics). `data` as of OP_DELETE."""
@@ -41,7 +41,7 @@ class _OpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Op.ValueType], _bu
     """Stands for a lost range. Written by the store and by sources, never by clients; answered as a `Gap`."""
 
 class Op(_Op, metaclass=_OpEnumTypeWrapper):
-    """What a record does. Closed set."""
+    """Operation of a record. Closed set."""
 
 OP_UNSPECIFIED: Op.ValueType  # 0
 """In an append: OP_APPEND on a LOG topic, OP_PUT on a KV topic."""
@@ -50,8 +50,8 @@ OP_APPEND: Op.ValueType  # 1
 OP_PUT: Op.ValueType  # 2
 """Sets the key's value (KV topics)."""
 OP_DELETE: Op.ValueType  # 3
-"""Deletes the key (KV topics). `data` that it carries, as what deletes in a bucket may, is kept in the log with it, and is
-nobody's value.
+"""Deletes the key (KV topics). `data` that it carries, as a delete in a bucket may, is kept in the log with it, and is
+not a value of the key.
 """
 OP_PURGE: Op.ValueType  # 4
 """Deletes the key, and its history at the source (KV topics). `data` as of OP_DELETE."""
@@ -175,9 +175,9 @@ class Record(_message.Message):
     source_ts_ns: _builtins.int
     """When the origin made the record, in nanoseconds since the Unix epoch. 0 = unknown."""
     op: Global___Op.ValueType
-    """What the record does. Unset in an append means `OP_APPEND` on a LOG topic and `OP_PUT` on a KV topic."""
+    """Operation of the record. Unset in an append means `OP_APPEND` on a LOG topic and `OP_PUT` on a KV topic."""
     key: _builtins.bytes
-    """Key, at most 1 KiB. On KV topics required, and of 1 byte at least. Elsewhere unset and empty differ."""
+    """Key, at most 1 KiB. On KV topics required, and of 1 byte at least. On LOG topics unset and empty differ."""
     data: _builtins.bytes
     """Payload; with `meta` at most 1 MiB (8 MiB where a source brings it). Unset and empty differ: a PUT of an
     empty payload is a live value.
@@ -187,11 +187,11 @@ class Record(_message.Message):
     node: _builtins.str
     """Name of the node that wrote it, UTF-8, at most 128 bytes; readers may exclude nodes."""
     version: _builtins.bytes
-    """Version within one stream identity, 0 to 10 bytes, compared as an unsigned big-endian number. Set by sources
-    (NATS's revision in 8 bytes); elsewhere unset in an append, and the `seq` in 8 bytes in answers.
+    """Version within one stream identity, 0 to 10 bytes, compared as an unsigned big-endian number. Set by sources (NATS's
+    revision in 8 bytes); without a source unset in an append, and the `seq` in 8 bytes in answers.
     """
     data_bytes: _builtins.int
-    """Output only: length of a `data` that was left out because a watch asked for `metadata_only`, in bytes. Unset where
+    """Output only: length of a `data` that was left out because a watch has `metadata_only`, in bytes. Unset where
     the record has none, and everywhere else. Ignored in an append.
     """
     @_builtins.property
@@ -306,8 +306,8 @@ class BinaryColumn(_message.Message):
     values: _builtins.bytes
     """The cells' bytes, one after the other."""
     validity: _builtins.bytes
-    """`(count + 7) / 8` bytes, least significant bit first, 1 = present. Empty = all present. Only key, data, tag
-    and node know absence: elsewhere it must be empty. An absent cell has length 0.
+    """`(count + 7) / 8` bytes, least significant bit first, 1 = present. Empty = all present. Only key, data, tag and node
+    know absence: it must be empty for other columns. An absent cell has length 0.
     """
     def __init__(
         self,
@@ -416,7 +416,7 @@ Global___ColumnarBatch: _TypeAlias = ColumnarBatch  # noqa: Y015
 
 @_typing.final
 class Gap(_message.Message):
-    """A range of records that was lost and that nobody asked to lose. In its place in the answer, at status OK."""
+    """A range of records that was lost without a request to delete it. At its place in the answer, at status OK."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -434,8 +434,8 @@ class Gap(_message.Message):
     reader's `after_seq` + 1, and all up to `last_seq` is gone.
     """
     last_seq: _builtins.int
-    """Last lost `seq`, inclusive. Where single records of the range had been deleted on request the range still
-    covers them: its length is an upper bound of what is missed.
+    """Last lost `seq`, inclusive. The range also covers records that had been deleted on request: its length is an upper
+    bound of the loss.
     """
     reason: Global___GapReason.ValueType
     """Why."""
@@ -450,9 +450,9 @@ class Gap(_message.Message):
     source_first: _builtins.int
     """With SOURCE_GAP and SUPERSEDED: first lost revision of the source's stream, inclusive."""
     source_last: _builtins.int
-    """With SOURCE_GAP and SUPERSEDED: last lost revision of the source's stream, inclusive. 0 beside a `source_first` =
-    not known: the stream was deleted and made again, or rolled back, and what it had from there on nobody can say,
-    perhaps nothing. What follows is of the stream as it is now.
+    """With SOURCE_GAP and SUPERSEDED: last lost revision of the source's stream, inclusive. 0 with a `source_first` = not
+    known: the stream was deleted and created again, or rolled back, and its content from there on is unknown, perhaps
+    empty. Records after the gap are of the present stream.
     """
     def __init__(
         self,
@@ -487,7 +487,7 @@ class Cursor(_message.Message):
     topic: _builtins.str
     """Topic name."""
     epoch: _builtins.int
-    """Epoch of the topic, from its creation. 0 = not checked: a topic made anew under the name goes unnoticed."""
+    """Epoch of the topic, from its creation. 0 = not checked: a new topic of the same name is not detected."""
     seq: _builtins.int
     """Last `seq` that was seen. 0 = before the first."""
     def __init__(
@@ -507,7 +507,7 @@ Global___Cursor: _TypeAlias = Cursor  # noqa: Y015
 
 @_typing.final
 class WriterPosition(_message.Message):
-    """What makes a write happen once: the writer's stored position moves in the same commit as its records."""
+    """Makes a write exactly-once: the writer's stored position moves in the same commit as its records."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

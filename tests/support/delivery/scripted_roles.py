@@ -35,6 +35,8 @@ class ScriptedDelivery(delivery_pb2_grpc.DeliveryServiceServicer):
 
     scripts: list[WatchScript]
     requests: list[delivery_pb2.WatchTopicsRequest] = field(default_factory=list)
+    arrivals_s: list[float] = field(default_factory=list)
+    """Monotonic arrival time of each request."""
     heads: dict[str, int] = field(default_factory=dict)
     explained: list[delivery_pb2.WatchTopicsRequest] = field(default_factory=list)
     explain_failures: list[EddylineError] = field(default_factory=list)
@@ -44,6 +46,7 @@ class ScriptedDelivery(delivery_pb2_grpc.DeliveryServiceServicer):
     ) -> AsyncIterator[delivery_pb2.WatchTopicsResponse]:
         script = self.scripts[len(self.requests)] if len(self.requests) < len(self.scripts) else WatchScript()
         self.requests.append(request)
+        self.arrivals_s.append(asyncio.get_running_loop().time())
         for frame in script.frames:
             yield frame
         if isinstance(script.ending, EddylineError):

@@ -9,8 +9,15 @@ import pytest
 
 from eddyline.core.runtime.fs import remove_tree, write_all
 from eddyline.store.artifacts.job import Job
-from eddyline.store.artifacts.local_store import LocalShelf
-from eddyline.store.artifacts.manifest import ArtifactFile, Manifest, check_named, encode_manifest, hash_of, topic_key
+from eddyline.store.artifacts.local_store import LocalArtifactStore
+from eddyline.store.artifacts.manifest import (
+    ArtifactFile,
+    Manifest,
+    decode_named_manifest,
+    encode_manifest,
+    hash_of,
+    topic_key,
+)
 from eddyline.store.artifacts.store import GRACE_MS
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.sim.fs import Crashed, SimFs
@@ -43,8 +50,8 @@ def read_back(fs: SimFs, scratch: Path) -> None:
 
 def export(fs: SimFs, seq: int) -> Pointer:
     """As an export does, with a table of bytes."""
-    shelf, manifest = LocalShelf(fs, ROOT, holder=""), manifest_of(seq)
-    with shelf.draft("kv") as draft:
+    artifact_store, manifest = LocalArtifactStore(fs, ROOT, holder=""), manifest_of(seq)
+    with artifact_store.draft("kv") as draft:
         file = fs.open(draft / "data" / "000000.sst", create=True)
         try:
             write_all(file, [DATA], 0)
@@ -52,8 +59,8 @@ def export(fs: SimFs, seq: int) -> Pointer:
         finally:
             file.close()
         read_back(fs, draft / "scratch")
-        pointer = shelf.publish("kv", draft, manifest, encode_manifest(manifest), Job(ManualClock()))
-    shelf.prune("kv", keep=1, now_ms=START_MS + GRACE_MS)
+        pointer = artifact_store.publish("kv", draft, manifest, encode_manifest(manifest), Job(ManualClock()))
+    artifact_store.prune("kv", keep=1, now_ms=START_MS + GRACE_MS)
     return pointer
 
 
@@ -69,14 +76,14 @@ def begun(seed: int) -> SimFs:
 
 def check_whole(fs: SimFs, at_least: int) -> int:
     """All that has a name is whole, and the latest is there; its seq."""
-    shelf = LocalShelf(fs, ROOT, holder="")
-    for name in shelf.names("kv"):
-        manifest = check_named(name, shelf.manifest("kv", name))
+    artifact_store = LocalArtifactStore(fs, ROOT, holder="")
+    for name in artifact_store.names("kv"):
+        manifest = decode_named_manifest(name, artifact_store.manifest("kv", name))
         for file in manifest.files:
-            assert hash_of(b"".join(shelf.chunks("kv", name, file.path))) == file.blake3
-    pointer = shelf.pointer("kv")
+            assert hash_of(b"".join(artifact_store.chunks("kv", name, file.path))) == file.blake3
+    pointer = artifact_store.pointer("kv")
     assert pointer is not None
-    assert pointer.name in shelf.names("kv")
+    assert pointer.name in artifact_store.names("kv")
     assert pointer.seq >= at_least
     return pointer.seq
 

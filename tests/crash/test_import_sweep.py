@@ -62,7 +62,7 @@ async def land(link: Shard, fs: SimFs) -> None:
     manifest = Manifest("t", 1, SEQ, 2, 7, 7, "elsewhere", (), source=body, position=b"p9")
     staged = StagedArtifact("name", True, manifest, tables, base, path, source.generation + 1)
     async with link._parts.maintenance.between_rounds, topic.gate:
-        await imports._land(topic, staged)
+        await imports._commit(topic, staged)
 
 
 async def begin(link: Shard, durability: Durability) -> None:

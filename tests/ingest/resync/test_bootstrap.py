@@ -16,7 +16,7 @@ from eddyline.core.server.health import HealthBoard
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.copy.position import decode_position, revision_of
 from eddyline.ingest.role import IngestRole
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from tests.support.ingest.sources import HEARTBEAT_MS
 from tests.support.store.artifacts import exported, fold_of, imported
 from tests.support.store.real import real_store, threaded
@@ -54,12 +54,12 @@ async def values(link: Shard) -> dict[bytes | None, bytes | None]:
 
 
 async def test_source_of_a_new_store_goes_on_from_the_artifact(at: Kit, tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     bucket = await at.make_bucket(history=1)
     for number in range(20):
         await bucket.put(f"k{number % 7}", b"%d" % number)
 
-    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("s", "kv", at.bucket))
 
@@ -75,7 +75,7 @@ async def test_source_of_a_new_store_goes_on_from_the_artifact(at: Kit, tmp_path
     await bucket.delete("k2")
     await bucket.put("new", b"1")
 
-    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("mine", "kv", at.bucket))
         done = await imported(link)
@@ -103,15 +103,15 @@ async def bucket_level(link: Shard, at: Kit) -> None:
 
 
 async def test_new_source_begins_with_the_newest_artifact_by_itself(at: Kit, tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     bucket = await at.make_bucket(history=1)
     for number in range(20):
         await bucket.put(f"k{number % 7}", b"%d" % number)
-    await copied_and_exported(at, tmp_path / "one", shelf)
+    await copied_and_exported(at, tmp_path / "one", artifact_store)
     await bucket.put("k1", b"later")
     last = await bucket.put("new", b"1")
 
-    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("s", "kv", at.bucket))
 
@@ -131,13 +131,13 @@ async def test_new_source_begins_with_the_newest_artifact_by_itself(at: Kit, tmp
 
 
 async def test_artifact_of_a_bucket_that_was_made_again_is_left_alone(at: Kit, tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     await (await at.make_bucket()).put("old", b"1")
-    await copied_and_exported(at, tmp_path / "one", shelf)
+    await copied_and_exported(at, tmp_path / "one", artifact_store)
     await at.js.delete_key_value(at.bucket)
     last = await (await at.make_bucket()).put("new", b"1")
 
-    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("s", "kv", at.bucket))
 
@@ -149,9 +149,9 @@ async def test_artifact_of_a_bucket_that_was_made_again_is_left_alone(at: Kit, t
         assert await values(link) == {b"new": b"1"}
 
 
-async def copied_and_exported(at: Kit, data: Path, shelf: LocalShelf) -> None:
+async def copied_and_exported(at: Kit, data: Path, artifact_store: LocalArtifactStore) -> None:
     """Copy the bucket into a store of its own, and export that."""
-    async with real_store(data, workers=threaded, shelf=shelf) as link:
+    async with real_store(data, workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("s", "kv", at.bucket))
 

@@ -15,7 +15,7 @@ from eddyline.core.errors import ApplyPending
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.runtime.fs import RealFs
 from eddyline.ingest.copy.position import NO_TIME, decode_position
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from tests.support.hang import HANG_S
 from tests.support.ingest.kv import target
 from tests.support.ingest.sources import SourceKit, source_kit
@@ -240,12 +240,12 @@ async def test_stop_is_told_at_once_while_nats_is_away(scene: Scene) -> None:
 
 @pytest.mark.parametrize("scene", ["bucket"], indirect=True)
 async def test_artifact_from_before_the_rollback_is_left_alone(scene: Scene, tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     await scene.make()
     await scene.write(*(f"old{number}" for number in range(SAVED)))
     await scene.save()
     await scene.write(*(f"lost{number}" for number in range(COPIED - SAVED - 1)), "same")
-    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         first = SourceKit(scene.sources.url, scene.sources.client, link)
         await first.define(replace(scene.definition, topic="kv"))
         async with first.ingest():
@@ -255,7 +255,7 @@ async def test_artifact_from_before_the_rollback_is_left_alone(scene: Scene, tmp
     await scene.roll_back()
     await scene.written_again()
     last = await scene.write("more")
-    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         second = SourceKit(scene.sources.url, scene.sources.client, link)
         await second.define(replace(scene.definition, topic="kv"))
         async with second.ingest():

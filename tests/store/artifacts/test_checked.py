@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.runtime.fs import RealFs
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.fsck.command import fsck
 from tests.support.store.artifacts import exported, fold_of, imported
 from tests.support.store.real import real_store
@@ -34,8 +34,8 @@ async def _work(link: Shard) -> None:
 
 
 async def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         await kv_topic(link)
         await append(link, "kv", puts(("a", "1"), ("b", "1"), ("a", None)))
         await exported(link)
@@ -47,16 +47,16 @@ async def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
         assert (code, said[:-1]) == (0, []), said
         if worked:
             break
-        async with real_store(tmp_path / "data", shelf=shelf) as link:
+        async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
             await _work(link)
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         found = {row.key: row.data for row in await fold_of(link, "copy")}
         assert found == {b"b": b"2", b"c": b"3", b"d": b"4"}
 
 
 async def test_key_deleted_after_the_import_stays_deleted(tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         await kv_topic(link)
         await append(link, "kv", puts(("a", "1"), ("b", "1")))
         await exported(link)
@@ -65,6 +65,6 @@ async def test_key_deleted_after_the_import_stays_deleted(tmp_path: Path) -> Non
         await link.delete_records("copy", match=Match(MatchField.KEY, MatchKind.EQ, b"a"))
         assert [row.key for row in await fold_of(link, "copy")] == [b"b"]
     shutil.rmtree(tmp_path / "data" / "fold")
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         assert [row.key for row in await fold_of(link, "copy")] == [b"b"]
         assert {row.key for row in await fold_of(link)} == {b"a", b"b"}

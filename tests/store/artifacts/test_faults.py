@@ -20,7 +20,7 @@ from eddyline.core.errors import (
 from eddyline.core.runtime.fs import RealFs
 from eddyline.store.artifacts import job
 from eddyline.store.artifacts.job import Job
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.manifest import topic_key
 from eddyline.store.fold.fold import FoldFailed
 from tests.support.sim.faulty_fs import Fault, FaultyFs
@@ -48,8 +48,8 @@ async def _fill(link: Shard) -> None:
 async def test_export_that_the_disk_failed_leaves_the_one_before(tmp_path: Path, operation: str) -> None:
     faulty = FaultyFs(RealFs())
     root = tmp_path / "artifacts"
-    shelf = LocalShelf(faulty, root, holder="")
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(faulty, root, holder="")
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         await _fill(link)
         first = (await exported(link)).artifact
         await append(link, "kv", puts(("c", "3")))
@@ -85,12 +85,12 @@ async def _listed(link: Shard, faulty: FaultyFs) -> list[Artifact]:
 @pytest.mark.parametrize("operation", ["open", "fsync", "fsync_dir", "pwritev", "pread", "mkdir", "rename"])
 async def test_import_that_the_disk_failed_lands_whole_or_not_at_all(tmp_path: Path, operation: str) -> None:
     faulty = FaultyFs(RealFs())
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "one", shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "one", artifact_store=artifact_store) as link:
         await _fill(link)
         await exported(link)
     landed = False
-    async with real_store(tmp_path / "two", shelf=shelf, fs=faulty) as link:
+    async with real_store(tmp_path / "two", artifact_store=artifact_store, fs=faulty) as link:
         await kv_topic(link)
         for failing in range(30):
             faulty.faults = [Fault(operation, faulty.calls[operation] + 1 + failing, errno.EIO)]
@@ -107,7 +107,7 @@ async def test_import_that_the_disk_failed_lands_whole_or_not_at_all(tmp_path: P
                 landed = True
                 break
         faulty.faults = []
-    async with real_store(tmp_path / "two", shelf=shelf) as link:
+    async with real_store(tmp_path / "two", artifact_store=artifact_store) as link:
         head_seq = (await link.get_topic("kv")).head_seq
         assert head_seq in ((2,) if landed else (0, 2))
         assert len(await fold_of(link)) == (2 if head_seq else 0)
@@ -119,8 +119,8 @@ async def test_import_that_the_disk_failed_lands_whole_or_not_at_all(tmp_path: P
 async def test_fold_that_fails_in_the_landing_is_made_of_the_base_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         await _fill(link)
         await exported(link)
         await kv_topic(link, "copy")
@@ -128,7 +128,7 @@ async def test_fold_that_fails_in_the_landing_is_made_of_the_base_at_the_next_st
         with pytest.raises(CommitUnknown):
             await imported(link, "copy", from_topic="kv")
         assert (await link.get_topic("copy")).head_seq == 0
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         assert await fold_of(link, "copy") == await fold_of(link)
         assert (await append(link, "copy", puts(("c", "3")))).first_seq == 3
 
@@ -142,45 +142,47 @@ async def test_one_at_a_time_and_whoever_breaks_off_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
     root = tmp_path / "artifacts"
-    async with real_store(tmp_path / "data", workers=threaded, shelf=LocalShelf(RealFs(), root, holder="")) as link:
+    async with real_store(
+        tmp_path / "data", workers=threaded, artifact_store=LocalArtifactStore(RealFs(), root, holder="")
+    ) as link:
         await _fill(link)
-        told: list[str] = []
-        tell = Job.tell
+        stages: list[str] = []
+        report = Job.report
 
         def slow(self: Job, stage: str, done: int, total: int = 0) -> None:
-            told.append(stage)
-            while len(told) == 1 and not self._stop.wait(0.01):
+            stages.append(stage)
+            while len(stages) == 1 and not self._stop.wait(0.01):
                 pass
-            tell(self, stage, done, total)
+            report(self, stage, done, total)
 
-        monkeypatch.setattr(Job, "tell", slow)
+        monkeypatch.setattr(Job, "report", slow)
         async with aclosing(link.export_fold("kv")) as steps:
-            while not told:
+            while not stages:
                 await anext(steps)
             with pytest.raises(TooManyScans):
                 await exported(link)
-        assert told == ["dump"]
+        assert stages == ["dump"]
         assert await link.list_artifacts("kv") == []
         assert not list(root.rglob("*.sst"))
-        monkeypatch.setattr(Job, "tell", tell)
+        monkeypatch.setattr(Job, "report", report)
         await exported(link)
-        told.clear()
-        monkeypatch.setattr(Job, "tell", slow)
+        stages.clear()
+        monkeypatch.setattr(Job, "report", slow)
         await kv_topic(link, "copy")
         async with aclosing(link.import_fold("copy", from_topic="kv")) as imports:
-            while not told:
+            while not stages:
                 await anext(imports)
-        assert told == ["fetch"]
+        assert stages == ["fetch"]
         assert (await link.get_topic("copy")).head_seq == 0
         assert not list((tmp_path / "data" / ".artifacts").rglob("*"))
-        monkeypatch.setattr(Job, "tell", tell)
+        monkeypatch.setattr(Job, "report", report)
         await imported(link, "copy", from_topic="kv")
 
 
 async def test_reads_and_appends_go_on_while_an_import_lands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", workers=threaded, shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:
         await _fill(link)
         await exported(link)
         await kv_topic(link, "copy")
@@ -200,22 +202,24 @@ async def test_disk_that_runs_full_ends_both_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
     root = tmp_path / "artifacts"
-    async with real_store(tmp_path / "data", workers=threaded, shelf=LocalShelf(RealFs(), root, holder="")) as link:
+    async with real_store(
+        tmp_path / "data", workers=threaded, artifact_store=LocalArtifactStore(RealFs(), root, holder="")
+    ) as link:
         await _fill(link)
         await exported(link)
         await kv_topic(link, "copy")
-        tell, is_full = Job.tell, list[bool]()
+        report, is_full = Job.report, list[bool]()
 
         def full(self: Job, stage: str, done: int, total: int = 0) -> None:
             is_full.append(True)
             self._stop.wait(30)
-            tell(self, stage, done, total)
+            report(self, stage, done, total)
 
         def check() -> None:
             if is_full:
                 raise DiskFloor("the disk is full", retryAfterMs=1)
 
-        monkeypatch.setattr(Job, "tell", full)
+        monkeypatch.setattr(Job, "report", full)
         monkeypatch.setattr(link._engine.gate, "check_disk", check)
         for _ in range(2):
             with pytest.raises(DiskFloor):
@@ -224,7 +228,7 @@ async def test_disk_that_runs_full_ends_both_and_leaves_nothing(
         is_full.clear()
         with pytest.raises(DiskFloor):
             await imported(link, "copy", from_topic="kv")
-        monkeypatch.setattr(Job, "tell", tell)
+        monkeypatch.setattr(Job, "report", report)
         is_full.clear()
         assert len(await link.list_artifacts("kv")) == 1
         await imported(link, "copy", from_topic="kv")
@@ -232,8 +236,8 @@ async def test_disk_that_runs_full_ends_both_and_leaves_nothing(
 
 async def test_topic_deleted_during_an_import_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", workers=threaded, shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:
         await _fill(link)
         await exported(link)
         await kv_topic(link, "copy")
@@ -248,8 +252,8 @@ async def test_topic_deleted_during_an_import_is_told(tmp_path: Path, monkeypatc
 
 
 async def test_append_during_an_import_refuses_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", workers=threaded, shelf=shelf) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:
         await _fill(link)
         await exported(link)
         await kv_topic(link, "copy")

@@ -12,8 +12,8 @@ from eddyline.store.artifacts.manifest import (
     ArtifactFile,
     Manifest,
     artifact_name,
-    check_named,
     decode_manifest,
+    decode_named_manifest,
     decode_pointer,
     encode_manifest,
     encode_pointer,
@@ -113,7 +113,7 @@ def test_unknown_keys_are_ignored() -> None:
 def test_manifest_of_another_artifact_is_refused() -> None:
     other = encode_manifest(replace(MANIFEST, entry_count=4))
     with pytest.raises(ArtifactInvalid):
-        check_named(artifact_name(MANIFEST, encode_manifest(MANIFEST)), other)
+        decode_named_manifest(artifact_name(MANIFEST, encode_manifest(MANIFEST)), other)
 
 
 def test_names_say_nothing_of_topics() -> None:

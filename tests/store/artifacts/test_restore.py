@@ -10,7 +10,7 @@ import pytest
 from eddyline.core.errors import ArtifactMismatch, CommitUnknown, FoldLost
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.runtime.fs import RealFs
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.fold.fold import FoldFailed
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.store.artifacts import exported, fold_of, imported
@@ -31,8 +31,8 @@ async def _seal(link: Shard) -> None:
 
 async def lose(tmp_path: Path, *, also_after: bool = False) -> list[Record]:
     """A store whose fold is lost: what it held, an artifact of an earlier moment, and an artifact of another store."""
-    shelf = shelf_in(tmp_path)
-    async with real_store(tmp_path / "data", shelf=shelf) as link:
+    artifact_store = artifacts_in(tmp_path)
+    async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         await kv_topic(link)
         for number in range(20):
             await append(link, "kv", puts((f"k{number % 7}", f"v{number}"), (f"erased{number}", "x")))
@@ -53,13 +53,13 @@ async def lose(tmp_path: Path, *, also_after: bool = False) -> list[Record]:
     return held
 
 
-def shelf_in(tmp_path: Path) -> LocalShelf:
-    return LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+def artifacts_in(tmp_path: Path) -> LocalArtifactStore:
+    return LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
 
 
 async def test_artifact_and_the_log_behind_it_give_the_fold(tmp_path: Path) -> None:
     held = await lose(tmp_path)
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         with pytest.raises(FoldLost):
             await fold_of(link)
         result = await append(link, "kv", puts(("while lost", "1")))
@@ -71,14 +71,14 @@ async def test_artifact_and_the_log_behind_it_give_the_fold(tmp_path: Path) -> N
         assert b"while lost" in {row.key for row in found}
         await append(link, "kv", puts(("after", "1")))
     shutil.rmtree(tmp_path / "data" / "fold")
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         keys = {row.key for row in await fold_of(link)}
         assert keys == {*(row.key for row in held), b"while lost", b"after"}
 
 
 async def test_log_that_is_damaged_behind_the_artifact_too_is_told(tmp_path: Path) -> None:
     await lose(tmp_path, also_after=True)
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         with pytest.raises(ArtifactMismatch, match="damaged"):
             await imported(link)
         with pytest.raises(FoldLost):
@@ -89,13 +89,13 @@ async def test_log_that_is_damaged_behind_the_artifact_too_is_told(tmp_path: Pat
 
 async def test_artifact_of_another_topic_restores_nothing(tmp_path: Path) -> None:
     clock = ManualClock(START_MS + 1)  # a store's id says when it was made
-    async with real_store(tmp_path / "other", shelf=shelf_in(tmp_path), clock=clock) as link:
+    async with real_store(tmp_path / "other", artifact_store=artifacts_in(tmp_path), clock=clock) as link:
         await kv_topic(link)
         for number in range(10):
             await append(link, "kv", puts((f"k{number}", "x"), ("y", "z")))
         other = (await exported(link)).artifact.name
     await lose(tmp_path)
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         with pytest.raises(ArtifactMismatch, match="another topic"):
             await imported(link, artifact=other)
         await imported(link)
@@ -105,13 +105,13 @@ async def test_restoring_that_fails_half_way_is_done_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = await lose(tmp_path)
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         monkeypatch.setattr(link._engine.fold, "set_base", _fails)
         with pytest.raises(CommitUnknown):
             await imported(link)
         with pytest.raises(FoldLost):
             await fold_of(link)
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         assert await fold_of(link) == held
 
 

@@ -24,8 +24,8 @@ from eddyline.core.model.source import SourceDefinition
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.runtime.fs import RealFs
-from eddyline.store.artifacts.local_store import LocalShelf
-from eddyline.store.artifacts.object_store import RemoteShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
+from eddyline.store.artifacts.object_store import ObjectArtifactStore
 from tests.support.manual_clock import ManualClock
 from tests.support.store.artifacts import exported, fold_of, imported
 from tests.support.store.real import real_store, threaded
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=["local", "remote"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+def artifact_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "local":
-        return LocalShelf(RealFs(), tmp_path / "artifacts", holder="the test")
-    return RemoteShelf(MemoryStore(), tmp_path / "draft")
+        return LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="the test")
+    return ObjectArtifactStore(MemoryStore(), tmp_path / "draft")
 
 
 async def _fill(link: Shard) -> None:
@@ -51,14 +51,16 @@ async def _fill(link: Shard) -> None:
     await append(link, "kv", puts(("b", "2"), ("gone", None), ("c", "")))
 
 
-async def test_imported_fold_is_the_exported_one_also_after_restarts(shelf: ArtifactStore, tmp_path: Path) -> None:
-    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+async def test_imported_fold_is_the_exported_one_also_after_restarts(
+    artifact_store: ArtifactStore, tmp_path: Path
+) -> None:
+    async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         await _fill(link)
         before = await fold_of(link)
         done = await exported(link)
         assert (done.artifact.fold_seq, done.artifact.entry_count, done.superseded) == (6, 3, False)
         assert await link.list_artifacts("kv") == [done.artifact]
-    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         found = await imported(link)
         assert found.artifact == done.artifact
@@ -66,7 +68,7 @@ async def test_imported_fold_is_the_exported_one_also_after_restarts(shelf: Arti
         assert await fold_of(link) == before
         await _goes_on(link)
     for _ in range(2):
-        async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+        async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
             assert {row.key: row.data for row in await fold_of(link)} == {b"a": b"1", b"c": b"", b"d": b"1"}
             verdict = [step async for step in link.verify_fold("kv")][-1]
             assert isinstance(verdict, FoldVerdict)
@@ -90,8 +92,8 @@ async def _goes_on(link: Shard) -> None:
     assert verdict.differing_count == 0
 
 
-async def test_empty_fold_of_a_topic_that_had_records(shelf: ArtifactStore, tmp_path: Path) -> None:
-    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+async def test_empty_fold_of_a_topic_that_had_records(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+    async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await append(link, "kv", puts(("a", "1"), ("a", None)))
         assert (await exported(link)).artifact.entry_count == 0
@@ -99,12 +101,12 @@ async def test_empty_fold_of_a_topic_that_had_records(shelf: ArtifactStore, tmp_
         await imported(link, "other", from_topic="kv")
         assert await fold_of(link, "other") == []
         assert (await append(link, "other", puts(("b", "1")))).first_seq == 3
-    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         assert [row.key for row in await fold_of(link, "other")] == [b"b"]
 
 
-async def test_source_goes_on_from_the_artifacts_position(shelf: ArtifactStore, tmp_path: Path) -> None:
-    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+async def test_source_goes_on_from_the_artifacts_position(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+    async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("nats", "kv", "prices"))
         fence = (await link.acquire_lease("nats", holder="me", lease_ms=5000)).fence
@@ -112,7 +114,7 @@ async def test_source_goes_on_from_the_artifacts_position(shelf: ArtifactStore, 
         done = await exported(link)
         assert (done.artifact.source, done.artifact.source_position) == ("nats", b"p1")
         await link.apply_batch("nats", fence=fence, previous=b"p1", new=b"p2", batch=puts(("a", "2")))
-    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("mine", "kv", "prices"))
         fence = (await link.acquire_lease("mine", holder="me", lease_ms=5000)).fence
@@ -124,13 +126,13 @@ async def test_source_goes_on_from_the_artifacts_position(shelf: ArtifactStore, 
         with pytest.raises(ArtifactMismatch):
             await imported(link, "other", from_topic="kv")
         assert (await link.get_topic("other")).head_seq == 0
-    async with real_store(tmp_path / "two", workers=threaded, shelf=shelf) as link:
+    async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         assert (await link.get_source("mine")).position == b"p2"
         assert [row.data for row in await fold_of(link)] == [b"2"]
 
 
-async def test_what_cannot_be_exported_or_imported_is_refused(shelf: ArtifactStore, tmp_path: Path) -> None:
-    async with real_store(tmp_path / "one", workers=threaded, shelf=shelf) as link:
+async def test_what_cannot_be_exported_or_imported_is_refused(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+    async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         await log_topic(link)
         await kv_topic(link)
         with pytest.raises(NotKv):
@@ -168,7 +170,9 @@ async def test_any_fold_comes_back(
         Record(op=Op.PUT, key=key, data=data, tag=tag, meta=(MetaEntry("m", meta),), source_ts_ns=7)
         for key, data in entries.items()
     ]
-    async with real_store(path / "one", shelf=LocalShelf(RealFs(), path / "artifacts", holder="")) as link:
+    async with real_store(
+        path / "one", artifact_store=LocalArtifactStore(RealFs(), path / "artifacts", holder="")
+    ) as link:
         await kv_topic(link)
         await append(link, "kv", puts(("first", "x"), ("first", None)))
         if rows:
@@ -180,8 +184,8 @@ async def test_any_fold_comes_back(
 
 
 async def test_large_values_come_back(tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "one", shelf=shelf, wal_file_bytes=16 << 20) as link:
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
+    async with real_store(tmp_path / "one", artifact_store=artifact_store, wal_file_bytes=16 << 20) as link:
         await kv_topic(link)
         for number in range(5):
             row = Record(op=Op.PUT, key=b"%d" % number, data=bytes((number,)) * ((1 << 20) - 100))
@@ -194,9 +198,9 @@ async def test_large_values_come_back(tmp_path: Path) -> None:
 
 
 async def test_past_of_an_imported_fold_is_told_or_gone(tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     clock = ManualClock()
-    async with real_store(tmp_path / "one", shelf=shelf, clock=clock) as link:
+    async with real_store(tmp_path / "one", artifact_store=artifact_store, clock=clock) as link:
         await _fill(link)
         await exported(link)
         clock.advance(10)

@@ -11,7 +11,7 @@ from obstore.store import LocalStore, MemoryStore
 from eddyline.core.errors import ArtifactInvalid, ArtifactsNotConfigured, TooManyScans
 from eddyline.core.runtime.fs import RealFs
 from eddyline.store.artifacts.job import Job
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.manifest import (
     ArtifactFile,
     Manifest,
@@ -20,7 +20,7 @@ from eddyline.store.artifacts.manifest import (
     hash_of,
     topic_key,
 )
-from eddyline.store.artifacts.object_store import RemoteShelf, open_remote
+from eddyline.store.artifacts.object_store import ObjectArtifactStore, open_remote
 from eddyline.store.artifacts.store import GRACE_MS
 from tests.support.manual_clock import START_MS, ManualClock
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from eddyline.store.artifacts.manifest import Pointer
     from eddyline.store.artifacts.store import ArtifactStore
 
-DATA = b"not a table, which no shelf looks at"
+DATA = b"not a table, which no artifact store reads"
 FAR = START_MS * 2
 """Later than any object's time, which is the real one."""
 
 
 @pytest.fixture(params=["local", "remote"])
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+def artifact_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "local":
-        return LocalShelf(RealFs(), tmp_path / "artifacts", holder="the test")
-    return RemoteShelf(MemoryStore(), tmp_path / "draft")
+        return LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="the test")
+    return ObjectArtifactStore(MemoryStore(), tmp_path / "draft")
 
 
 def manifest_of(seq: int, *, epoch: int = 1, store_id: str = "one", topic: str = "kv") -> Manifest:
@@ -48,70 +48,70 @@ def manifest_of(seq: int, *, epoch: int = 1, store_id: str = "one", topic: str =
     return Manifest(topic, epoch, seq, 1, START_MS, START_MS, store_id, files)
 
 
-def publish(shelf: ArtifactStore, manifest: Manifest) -> Pointer:
-    with shelf.draft(manifest.topic) as draft:
+def publish(artifact_store: ArtifactStore, manifest: Manifest) -> Pointer:
+    with artifact_store.draft(manifest.topic) as draft:
         (draft / "data" / "000000.sst").write_bytes(DATA)
-        return shelf.publish(manifest.topic, draft, manifest, encode_manifest(manifest), Job(ManualClock()))
+        return artifact_store.publish(manifest.topic, draft, manifest, encode_manifest(manifest), Job(ManualClock()))
 
 
 def name_of(manifest: Manifest) -> str:
     return artifact_name(manifest, encode_manifest(manifest))
 
 
-def test_published_artifact_is_there_as_it_was(shelf: ArtifactStore) -> None:
-    assert shelf.pointer("kv") is None
-    assert shelf.names("kv") == []
+def test_published_artifact_is_there_as_it_was(artifact_store: ArtifactStore) -> None:
+    assert artifact_store.pointer("kv") is None
+    assert artifact_store.names("kv") == []
     manifest = manifest_of(5)
-    pointer = publish(shelf, manifest)
-    assert shelf.pointer("kv") == pointer
+    pointer = publish(artifact_store, manifest)
+    assert artifact_store.pointer("kv") == pointer
     name = name_of(manifest)
-    assert (pointer.name, shelf.names("kv"), shelf.names("other")) == (name, [name], [])
-    assert sorted(shelf.files("kv", name)) == ["MANIFEST.json", "data/000000.sst"]
-    assert shelf.manifest("kv", name) == encode_manifest(manifest)
-    assert b"".join(shelf.chunks("kv", name, "data/000000.sst")) == DATA
+    assert (pointer.name, artifact_store.names("kv"), artifact_store.names("other")) == (name, [name], [])
+    assert sorted(artifact_store.files("kv", name)) == ["MANIFEST.json", "data/000000.sst"]
+    assert artifact_store.manifest("kv", name) == encode_manifest(manifest)
+    assert b"".join(artifact_store.chunks("kv", name, "data/000000.sst")) == DATA
     with pytest.raises(ArtifactInvalid, match="missing"):
-        list(shelf.chunks("kv", name, "data/000001.sst"))
+        list(artifact_store.chunks("kv", name, "data/000001.sst"))
 
 
-def test_published_twice_is_there_once(shelf: ArtifactStore) -> None:
-    assert publish(shelf, manifest_of(5)) == publish(shelf, manifest_of(5))
-    assert len(shelf.names("kv")) == 1
+def test_published_twice_is_there_once(artifact_store: ArtifactStore) -> None:
+    assert publish(artifact_store, manifest_of(5)) == publish(artifact_store, manifest_of(5))
+    assert len(artifact_store.names("kv")) == 1
 
 
-def test_older_artifact_is_kept_and_never_pointed_to(shelf: ArtifactStore) -> None:
-    newer = publish(shelf, manifest_of(9))
-    assert publish(shelf, manifest_of(5)) == newer
-    assert publish(shelf, manifest_of(8, store_id="two", epoch=99)) == newer
-    assert shelf.pointer("kv") == newer
-    assert len(shelf.names("kv")) == 3
-    made_anew = publish(shelf, manifest_of(1, epoch=2))
+def test_older_artifact_is_kept_and_never_pointed_to(artifact_store: ArtifactStore) -> None:
+    newer = publish(artifact_store, manifest_of(9))
+    assert publish(artifact_store, manifest_of(5)) == newer
+    assert publish(artifact_store, manifest_of(8, store_id="two", epoch=99)) == newer
+    assert artifact_store.pointer("kv") == newer
+    assert len(artifact_store.names("kv")) == 3
+    made_anew = publish(artifact_store, manifest_of(1, epoch=2))
     assert made_anew.seq == 1
-    assert shelf.pointer("kv") == made_anew
+    assert artifact_store.pointer("kv") == made_anew
 
 
-def test_draft_that_was_given_up_leaves_nothing(shelf: ArtifactStore, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), shelf.draft("kv") as draft:
+def test_draft_that_was_given_up_leaves_nothing(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), artifact_store.draft("kv") as draft:
         (draft / "data" / "000000.sst").write_bytes(DATA)
         raise ZeroDivisionError
-    assert shelf.names("kv") == []
+    assert artifact_store.names("kv") == []
     assert not list(tmp_path.rglob("*.sst"))
 
 
-def test_prune_keeps_the_newest_and_what_is_pointed_to_and_what_is_young(shelf: ArtifactStore) -> None:
+def test_prune_keeps_the_newest_and_what_is_pointed_to_and_what_is_young(artifact_store: ArtifactStore) -> None:
     for seq in (1, 2, 3, 4):
-        publish(shelf, manifest_of(seq))
+        publish(artifact_store, manifest_of(seq))
     names = {seq: name_of(manifest_of(seq)) for seq in range(1, 5)}
-    assert shelf.prune("kv", keep=2, now_ms=START_MS + GRACE_MS - 1) == 0
-    assert shelf.prune("kv", keep=2, now_ms=FAR) == 2
-    assert set(shelf.names("kv")) == {names[3], names[4]}
-    made_anew = publish(shelf, manifest_of(1, epoch=2))
-    assert shelf.prune("kv", keep=1, now_ms=FAR) == 0, "nothing of a higher seq than the pointer's goes"
-    assert made_anew.name in shelf.names("kv")
-    assert shelf.prune("other", keep=1, now_ms=FAR) == 0
+    assert artifact_store.prune("kv", keep=2, now_ms=START_MS + GRACE_MS - 1) == 0
+    assert artifact_store.prune("kv", keep=2, now_ms=FAR) == 2
+    assert set(artifact_store.names("kv")) == {names[3], names[4]}
+    made_anew = publish(artifact_store, manifest_of(1, epoch=2))
+    assert artifact_store.prune("kv", keep=1, now_ms=FAR) == 0, "nothing of a higher seq than the pointer's goes"
+    assert made_anew.name in artifact_store.names("kv")
+    assert artifact_store.prune("other", keep=1, now_ms=FAR) == 0
 
 
 def test_second_exporter_to_a_directory_is_told_to_wait(tmp_path: Path) -> None:
-    one, two = (LocalShelf(RealFs(), tmp_path / "artifacts", holder=name) for name in ("one", "two"))
+    one, two = (LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder=name) for name in ("one", "two"))
     with one.draft("kv"), pytest.raises(TooManyScans, match="one"), two.draft("kv"):
         raise AssertionError
     publish(two, manifest_of(3))
@@ -119,7 +119,7 @@ def test_second_exporter_to_a_directory_is_told_to_wait(tmp_path: Path) -> None:
 
 
 def test_what_a_crash_left_is_removed_by_the_next_export(tmp_path: Path) -> None:
-    shelf = LocalShelf(RealFs(), tmp_path / "artifacts", holder="")
+    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     directory = tmp_path / "artifacts" / topic_key("kv")
     for name in (".draft", ".gone"):
         (directory / name / "data").mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_what_a_crash_left_is_removed_by_the_next_export(tmp_path: Path) -> None
         for made in ("links", "tables"):  # as a read-back has them
             (directory / name / "scratch" / made).mkdir(parents=True)
             (directory / name / "scratch" / made / "000000.sst").write_bytes(DATA)
-    pointer = publish(shelf, manifest_of(5))
+    pointer = publish(artifact_store, manifest_of(5))
     assert {path.name for path in directory.iterdir()} == {".lock", "latest", pointer.name}
 
 
@@ -137,7 +137,7 @@ def test_pointer_that_somebody_replaced_meanwhile_is_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: int
 ) -> None:
     store = MemoryStore()
-    ours, other = RemoteShelf(store, tmp_path / "one"), RemoteShelf(store, tmp_path / "two")
+    ours, other = ObjectArtifactStore(store, tmp_path / "one"), ObjectArtifactStore(store, tmp_path / "two")
     publish(ours, manifest_of(1))
     put: Callable[..., object] = obstore.put
     raced: list[str] = []
@@ -157,23 +157,23 @@ def test_pointer_that_somebody_replaced_meanwhile_is_looked_at_again(
 
 def test_object_store_without_conditional_puts_is_refused_before_anything_is_there(tmp_path: Path) -> None:
     (tmp_path / "objects").mkdir()
-    shelf = RemoteShelf(LocalStore(tmp_path / "objects"), tmp_path / "draft")
+    artifact_store = ObjectArtifactStore(LocalStore(tmp_path / "objects"), tmp_path / "draft")
     with pytest.raises(ArtifactsNotConfigured, match="conditional"):
-        publish(shelf, manifest_of(5))
-    assert shelf.names("kv") == []
-    assert shelf.pointer("kv") is None
+        publish(artifact_store, manifest_of(5))
+    assert artifact_store.names("kv") == []
+    assert artifact_store.pointer("kv") is None
 
 
-def test_pointer_that_is_damaged_is_replaced_by_what_is_whole(shelf: ArtifactStore, tmp_path: Path) -> None:
-    publish(shelf, manifest_of(9))
-    if isinstance(shelf, RemoteShelf):
-        obstore.put(shelf._store, f"{topic_key('kv')}/latest", b"junk")
+def test_pointer_that_is_damaged_is_replaced_by_what_is_whole(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+    publish(artifact_store, manifest_of(9))
+    if isinstance(artifact_store, ObjectArtifactStore):
+        obstore.put(artifact_store._store, f"{topic_key('kv')}/latest", b"junk")
     else:
         (tmp_path / "artifacts" / topic_key("kv") / "latest").write_bytes(b"junk")
     with pytest.raises(ArtifactInvalid):
-        shelf.pointer("kv")
-    assert shelf.prune("kv", keep=1, now_ms=FAR) == 0
-    assert publish(shelf, manifest_of(5)).seq == 5
+        artifact_store.pointer("kv")
+    assert artifact_store.prune("kv", keep=1, now_ms=FAR) == 0
+    assert publish(artifact_store, manifest_of(5)).seq == 5
 
 
 @pytest.mark.parametrize("url", ["nothing", "zz://bucket/x", "http:"])
@@ -184,4 +184,4 @@ def test_url_of_no_object_store_is_told(url: str, tmp_path: Path) -> None:
 
 def test_urls_of_object_stores_are_taken(tmp_path: Path) -> None:
     for url in ("memory://", "s3://bucket/prefix", "gs://bucket/prefix"):
-        assert isinstance(open_remote(url, tmp_path), RemoteShelf)
+        assert isinstance(open_remote(url, tmp_path), ObjectArtifactStore)

@@ -10,7 +10,7 @@ import pytest
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactNotFound
 from eddyline.core.runtime.fs import RealFs
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from tests.support.store.artifacts import exported, fold_of, imported
 from tests.support.store.real import real_store
 from tests.support.store.simulated import append, kv_topic, puts
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from eddyline.store.shard.shard import Shard
 
 
-def shelf_in(tmp_path: Path) -> LocalShelf:
-    return LocalShelf(RealFs(), tmp_path / "artifacts", holder="the test")
+def artifacts_in(tmp_path: Path) -> LocalArtifactStore:
+    return LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="the test")
 
 
 async def _make(link: Shard, tmp_path: Path) -> Path:
@@ -54,7 +54,7 @@ def _flip(path: Path, at: int) -> None:
 
 
 async def test_flipped_bytes_are_found(tmp_path: Path) -> None:
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         artifact = await _make(link, tmp_path)
         pointer = artifact.parent / "latest"
         number = 0
@@ -100,13 +100,13 @@ def _linked(artifact: Path) -> None:
 
 @pytest.mark.parametrize("tamper", [_missing, _shorter, _longer, _undeclared, _undeclared_beside, _linked])
 async def test_other_files_are_found(tmp_path: Path, tamper: Callable[[Path], None]) -> None:
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         tamper(await _make(link, tmp_path))
         await _refused(link, tmp_path, 0)
 
 
 async def test_missing_manifest_is_not_found(tmp_path: Path) -> None:
-    async with real_store(tmp_path / "data", shelf=shelf_in(tmp_path)) as link:
+    async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         (await _make(link, tmp_path) / "MANIFEST.json").unlink()
         await kv_topic(link, "copy")
         with pytest.raises(ArtifactNotFound):

@@ -51,7 +51,7 @@ async def real_store(
     checked_bytes: int = CHECKED_BYTES,
     workers: Callable[[str, int], Worker] = _inline,
     tell: Callable[[RecoveryProgress], None] = noop,
-    shelf: ArtifactStore | None = None,
+    artifact_store: ArtifactStore | None = None,
     fs: Fs | None = None,
     clock: Clock | None = None,
     **changes: int,
@@ -69,7 +69,7 @@ async def real_store(
         tell=tell,
         plan=memory_plan(chosen.memory_bytes),
         scratch=RocksTemporaryFold(scratch_of(data_dir)),
-        artifacts=ArtifactSettings(shelf, layout.staging),
+        artifacts=ArtifactSettings(artifact_store, layout.staging),
     )
     async with open_store(machine, chosen, cluster_id="test") as link:
         yield link

@@ -21,7 +21,7 @@ from eddyline.core.server.server import make_server
 from eddyline.core.transport.channel import open_channel
 from eddyline.core.transport.status import unwrap
 from eddyline.store.__main__ import SERVICES, add_services, gates_of
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.store import ArtifactSettings
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
@@ -233,7 +233,7 @@ def _machine(
         plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
         scratch=RocksTemporaryFold(data_dir.with_name(f"{data_dir.name}-scratch")),
         artifacts=ArtifactSettings(
-            LocalShelf(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
+            LocalArtifactStore(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
             Layout(data_dir).staging,
         ),
     )

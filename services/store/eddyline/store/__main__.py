@@ -37,7 +37,7 @@ from eddyline.core.server.process import RoleProcess, run_process
 from eddyline.core.server.server import make_server
 from eddyline.core.telemetry.probes import Recovered
 from eddyline.core.telemetry.tracing import NOOP_TRACER, Tracer
-from eddyline.store.artifacts.local_store import LocalShelf
+from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.object_store import open_remote
 from eddyline.store.artifacts.store import ArtifactSettings
 from eddyline.store.catalog.catalog import CatalogFailed
@@ -274,15 +274,15 @@ def place_of(settings: StoreSettings, host: Host) -> ArtifactSettings:
         SettingsError: the URL is none.
     """
     staging = Layout(settings.directory).staging
-    shelf: ArtifactStore | None = None
+    artifact_store: ArtifactStore | None = None
     if (path := settings.artifacts_directory) is not None:
-        shelf = LocalShelf(RealFs(), path, holder=f"pid {host.pid()} on {host.name()}")
+        artifact_store = LocalArtifactStore(RealFs(), path, holder=f"pid {host.pid()} on {host.name()}")
     elif settings.artifacts:
         try:
-            shelf = open_remote(settings.artifacts, staging / "draft")
+            artifact_store = open_remote(settings.artifacts, staging / "draft")
         except ValueError as error:
             raise SettingsError(f"{PREFIX}ARTIFACTS: {error}") from error
-    return ArtifactSettings(shelf, staging, settings.artifacts_keep)
+    return ArtifactSettings(artifact_store, staging, settings.artifacts_keep)
 
 
 def add_services(

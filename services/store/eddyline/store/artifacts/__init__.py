@@ -1,1 +1,1 @@
-"""Artifacts: folds as they were at one seq, apart from any store; writing, keeping, and taking them in."""
+"""Artifacts: copies of a fold as of one seq, independent of any store; export, storage and import."""

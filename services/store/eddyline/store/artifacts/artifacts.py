@@ -1,6 +1,6 @@
-"""All that a store does with artifacts: export, import, list. One export or import at a time.
+"""Artifact operations of a store: export, import, list. One export or import at a time.
 
-Threading: event loop; `clean` before anything is served, blocking.
+Threading: event loop; `clean` before the store serves, blocking.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactNotFound
 from eddyline.core.model.artifact import ARTIFACTS_LISTED_MAX
-from eddyline.store.artifacts.manifest import check_named, described
-from eddyline.store.artifacts.store import shelf_of
+from eddyline.store.artifacts.manifest import decode_named_manifest, to_artifact
+from eddyline.store.artifacts.store import require_artifact_store
 
 if TYPE_CHECKING:
     from eddyline.core.model.artifact import Artifact
@@ -26,38 +26,38 @@ class Artifacts:
     """The artifacts of one store."""
 
     def __init__(
-        self, *, exports: FoldExport, imports: FoldImport, place: ArtifactSettings | None, worker: Worker
+        self, *, exports: FoldExport, imports: FoldImport, settings: ArtifactSettings | None, worker: Worker
     ) -> None:
         self.exports = exports
         self.imports = imports
-        self._place = place
+        self._settings = settings
         self._worker = worker
 
     async def list(self, topic: str) -> list[Artifact]:
-        """The artifacts of a topic's name, newest first, at most `ARTIFACTS_LISTED_MAX`; those that are whole.
+        """Return the complete artifacts of a topic's name, newest first, at most `ARTIFACTS_LISTED_MAX`.
 
         Raises:
             ArtifactsNotConfigured, ArtifactsUnreachable.
         """
-        return await self._worker.submit(partial(_listed, shelf_of(self._place), topic))
+        return await self._worker.submit(partial(_list, require_artifact_store(self._settings), topic))
 
 
-def clean(place: ArtifactSettings) -> None:
-    """Remove what an export or import that died has left of this store's own."""
-    shutil.rmtree(place.staging, ignore_errors=True)
+def clean(settings: ArtifactSettings) -> None:
+    """Remove the remains of an interrupted export or import of this store."""
+    shutil.rmtree(settings.staging, ignore_errors=True)
 
 
-def _listed(shelf: ArtifactStore, topic: str) -> list[Artifact]:
+def _list(artifact_store: ArtifactStore, topic: str) -> list[Artifact]:
     try:
-        pointer = shelf.pointer(topic)
+        pointer = artifact_store.pointer(topic)
     except ArtifactInvalid:
         pointer = None
     latest = pointer.name if pointer is not None else ""
-    found: list[Artifact] = []
-    for name in sorted(shelf.names(topic), reverse=True)[:ARTIFACTS_LISTED_MAX]:
+    artifacts: list[Artifact] = []
+    for name in sorted(artifact_store.names(topic), reverse=True)[:ARTIFACTS_LISTED_MAX]:
         try:
-            manifest = check_named(name, shelf.manifest(topic, name))
+            manifest = decode_named_manifest(name, artifact_store.manifest(topic, name))
         except (ArtifactInvalid, ArtifactNotFound):
-            continue  # an import that names it is told why
-        found.append(described(name, manifest, is_latest=name == latest))
-    return sorted(found, key=lambda artifact: artifact.created_ms, reverse=True)
+            continue  # an import of this name reports the error
+        artifacts.append(to_artifact(name, manifest, is_latest=name == latest))
+    return sorted(artifacts, key=lambda artifact: artifact.created_ms, reverse=True)

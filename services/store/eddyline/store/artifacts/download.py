@@ -1,14 +1,12 @@
-"""From an artifact to a dump that was checked: files copied while they are hashed, then read back in order.
+"""Download of an artifact as a verified dump: files are hashed while they are copied, then read back in order.
 
-    manifest, and the pointer's word about it       before anything is read
+    manifest, compared with the pointer's hash      before any file is read
     each file's size and BLAKE3                     while it is copied to this store's disk
     every block's checksum, the order of keys, each entry's form and seq, the number of entries     while it is read
 
-I1: what is read is the copy, so that nobody changes it between check and use. I2: nothing that the manifest does not name
-is read, and its being there is a refusal.
+I1: the copy is read, so the data cannot change between check and use. I2: a file that the manifest does not name is never
+read, and its presence is a refusal.
 Threading: any one thread; blocking.
-
-An artifact that was checked, and is ready to land.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from eddyline.core.runtime.fs import write_all
 from eddyline.store.artifacts.manifest import (
     DATA_NAME,
     MANIFEST_NAME,
-    check_named,
+    decode_named_manifest,
     hash_of,
     invalid,
     is_artifact_name,
@@ -47,71 +45,71 @@ if TYPE_CHECKING:
 
 
 class ArtifactDownload:
-    """An artifact whose manifest is right."""
+    """An artifact with a valid manifest."""
 
-    def __init__(self, shelf: ArtifactStore, topic: str, name: str) -> None:
-        """The artifact of this name; "" = the latest.
+    def __init__(self, artifact_store: ArtifactStore, topic: str, name: str) -> None:
+        """Find the artifact of this name; "" = the latest.
 
         Raises:
             ArtifactNotFound, ArtifactInvalid, ArtifactsUnreachable.
         """
-        self._shelf = shelf
+        self._artifact_store = artifact_store
         self._topic = topic
         expected = ""
         if not name:
-            pointer = shelf.pointer(topic)
+            pointer = artifact_store.pointer(topic)
             if pointer is None:
                 raise not_found(topic)
             name, expected = pointer.name, pointer.manifest
         elif not is_artifact_name(name):
             raise not_found(topic, name[:64])
-        encoded = shelf.manifest(topic, name)
+        encoded = artifact_store.manifest(topic, name)
         if expected and hash_of(encoded) != expected:
             raise invalid(name, "its manifest is not the one that the pointer means")
         self.name = name
-        self.is_latest = bool(expected) or _latest(shelf, topic) == name
-        self.manifest: Manifest = check_named(name, encoded)
+        self.is_latest = bool(expected) or _latest(artifact_store, topic) == name
+        self.manifest: Manifest = decode_named_manifest(name, encoded)
         if self.manifest.topic != topic:
             raise invalid(name, f"it is of topic {self.manifest.topic}, not of {topic}")
 
     def fetch(self, fs: Fs, directory: Path, job: Job) -> list[Path]:
-        """Copy all files into a directory that exists, checked; where they are.
+        """Copy all files into an existing directory, with checks; return their paths.
 
         Raises:
             ArtifactInvalid, ArtifactsUnreachable. OSError: of this store's own disk.
         """
         declared = {MANIFEST_NAME, *(file.path for file in self.manifest.files)}
-        if undeclared := sorted(set(self._shelf.files(self._topic, self.name)) - declared):
+        if undeclared := sorted(set(self._artifact_store.files(self._topic, self.name)) - declared):
             raise invalid(self.name, f"{undeclared[0]} is not in its manifest")
         done, total = 0, self.manifest.file_bytes
         paths: list[Path] = []
         for file in self.manifest.files:
             path = directory / file.path.removeprefix(f"{DATA_NAME}/")
-            self._copy(fs, file, path, partial(_tell, job, done, total))
+            self._copy(fs, file, path, partial(_report_fetched, job, done, total))
             done += file.size
             paths.append(path)
         return paths
 
-    def _copy(self, fs: Fs, file: ArtifactFile, path: Path, tell: Callable[[int], None]) -> None:
-        hashed, size = blake3(), 0
+    def _copy(self, fs: Fs, file: ArtifactFile, path: Path, report: Callable[[int], None]) -> None:
+        digest, size = blake3(), 0
         target = fs.open(path, create=True)
         try:
-            for chunk in self._shelf.chunks(self._topic, self.name, file.path):
+            for chunk in self._artifact_store.chunks(self._topic, self.name, file.path):
                 if size + len(chunk) > file.size:
                     raise invalid(self.name, f"{file.path} has more than {file.size} bytes")
                 write_all(target, [chunk], size)
-                hashed.update(chunk)
+                digest.update(chunk)
                 size += len(chunk)
-                tell(size)
+                report(size)
         finally:
             target.close()
         if size != file.size:
             raise invalid(self.name, f"{file.path} has {size} bytes, not {file.size}")
-        if hashed.hexdigest() != file.blake3:
+        if digest.hexdigest() != file.blake3:
             raise invalid(self.name, f"{file.path} is not what was written")
 
     def batches(self, paths: Sequence[Path], scratch: Path, job: Job) -> Iterator[Batch]:
-        """The entries of fetched files in order of keys, checked; their number at the end.
+        """Yield the entries of fetched files in order of keys, with checks; check their number at the end.
 
         Raises:
             ArtifactInvalid. FoldFailed: of this store's own disk.
@@ -124,7 +122,7 @@ class ArtifactDownload:
                 batch = batch_of(entries.keys, entries.values)
                 last_key = check_dump(0, batch, last_key, manifest.seq)
                 count += batch.count
-                job.tell("load", count, manifest.entry_count)
+                job.report("load", count, manifest.entry_count)
                 yield batch
         except (DataCorrupt, MalformedColumns) as error:
             raise invalid(self.name, error.message) from error
@@ -132,21 +130,22 @@ class ArtifactDownload:
             raise invalid(self.name, f"it has {count} entries, not {manifest.entry_count}")
 
 
-def _tell(job: Job, done: int, total: int, size: int) -> None:
-    job.tell("fetch", done + size, total)
+def _report_fetched(job: Job, done: int, total: int, size: int) -> None:
+    job.report("fetch", done + size, total)
 
 
-def _latest(shelf: ArtifactStore, topic: str) -> str:
-    """Name of the latest; a damaged pointer names none."""
+def _latest(artifact_store: ArtifactStore, topic: str) -> str:
+    """Return the name of the latest artifact; "" if the pointer is missing or damaged."""
     try:
-        pointer = shelf.pointer(topic)
+        pointer = artifact_store.pointer(topic)
     except ArtifactInvalid:
         return ""
     return pointer.name if pointer is not None else ""
 
 
 class StagedArtifact(NamedTuple):
-    """All of an artifact. `base_path` is where the base's file will be, now a temporary; None = no entries."""
+    """A complete, verified artifact. `base_path` is the final path of the base's file, now a temporary; None = no
+    entries."""
 
     name: str
     is_latest: bool

@@ -1,22 +1,22 @@
-"""ImportFold: an artifact becomes the fold, and the base, of a KV topic that never had a record. (Of one whose fold is lost:
-`restoring.py`.)
+"""ImportFold: an artifact becomes the fold and the base of a KV topic that never had a record. (`restore.py` handles a
+topic whose fold is lost.)
 
-    manifest, files, entries: all checked                 (a reader thread, `fetching.py`)
+    manifest, files, entries: all checked                 (a reader thread, `download.py`)
     tables of the fold's own, and a base's temporary      (the same thread, as entries are read)
-    landing, between two jobs of maintenance, at the topic's gate:
+    commit, between two background jobs, at the topic's gate:
         still without a record?                           else nothing changes
-        SegmentChange with the base, `imported`           (commit; from here on it counts)
-        the base has its name, the tables are the fold's  (the reader thread, the fold's)
-        head, floor, the source's position                (from here on it is visible)
+        SegmentChange with the base, `imported`           (durable from here on)
+        base renamed, tables ingested by the fold         (the reader thread, the fold's)
+        head, floor, the source's position                (visible from here on)
 
-I1: a crash before the frame is synced leaves nothing: a start removes temporaries. Behind it all is there: a start names the
-base's file, and makes of it what the fold lacks. I2: readers and appends see the
-topic before or after, never between: its gate is held, and the fold is taken over in one step of its thread. I3: memory is
+I1: a crash before the frame is synced changes nothing: a start removes temporaries. A crash after it keeps the import: a
+start renames the base's file, and loads the fold from it. I2: readers and appends see the topic before or after the
+import, never between: it holds the topic's gate, and the fold adopts the tables in one step of its thread. I3: memory is
 that of one batch and one table's index.
-Not promised: history. The log begins behind the artifact's seq; a floor says COMPACTED to who reads below it, since as after
-a compaction the state up to there is all that is left, and one must take it (a snapshot) to go on.
-Failure: what is refused has changed nothing. After CommitUnknown nothing shows before the next start, which settles whether
-it landed.
+Not promised: history. The log begins after the artifact's seq; a reader below it gets a COMPACTED gap, since only the
+state up to there exists, as after a compaction, and the reader must take a snapshot to continue.
+Failure: a refusal has changed nothing. After CommitUnknown the import stays invisible until the next start, which
+determines whether it was committed.
 Threading: event loop; see above.
 """
 
@@ -39,9 +39,9 @@ from eddyline.core.errors import (
 from eddyline.core.model.artifact import FoldImported
 from eddyline.core.runtime.logging import fields
 from eddyline.store.artifacts.download import ArtifactDownload, StagedArtifact
-from eddyline.store.artifacts.job import watched
-from eddyline.store.artifacts.manifest import DATA_NAME, described, is_same_source
-from eddyline.store.artifacts.store import shelf_of
+from eddyline.store.artifacts.job import run_with_progress
+from eddyline.store.artifacts.manifest import DATA_NAME, is_same_source, to_artifact
+from eddyline.store.artifacts.store import require_artifact_store
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.compaction.segment_swap import next_source, rename_temporary
 from eddyline.store.fold.entries import entries_of
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.artifacts.exporting import Turn
+    from eddyline.store.artifacts.exporting import ExclusiveJob
     from eddyline.store.artifacts.job import Job
     from eddyline.store.artifacts.manifest import Manifest
     from eddyline.store.artifacts.restore import FoldRestore
@@ -81,8 +81,8 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_MS: Final = 60_000
 
 
-class _Wanted(NamedTuple):
-    """What is to be staged; `source` is that of the base's file."""
+class ImportRequest(NamedTuple):
+    """One import; `source` is that of the base's file."""
 
     topic: Topic
     source: SegmentSource
@@ -104,8 +104,8 @@ class FoldImport:
         layout: Layout,
         sources: Sources,
         entries: FoldReader,
-        place: ArtifactSettings | None,
-        turn: Turn,
+        settings: ArtifactSettings | None,
+        exclusive_job: ExclusiveJob,
         compression: Compression,
         between_rounds: asyncio.Lock,
         restore: FoldRestore,
@@ -117,97 +117,99 @@ class FoldImport:
         self._layout = layout
         self._sources = sources
         self._entries = entries
-        self._place = place
-        self._turn = turn
+        self._settings = settings
+        self._exclusive_job = exclusive_job
         self._compression: Compression = compression
         self._between_rounds = between_rounds
         self._restore = restore
         self._temporary: Path | None = None
-        self._has_landed = False
+        self._is_committed = False
 
     async def run(
         self, topic: Topic, *, from_topic: str, artifact: str, hold: Callable[[], AbstractAsyncContextManager[None]]
     ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
-        """Import an artifact ("" = the latest) of `from_topic`; `hold` gives the topic's lock, for the landing. What it
-        became comes last. A fold that is lost takes only one of its own topic.
+        """Import an artifact ("" = the latest) of `from_topic`; yield progress, then the result. `hold` gives the topic's
+        lock, for the commit. A topic whose fold is lost accepts only an artifact of itself.
 
         Raises:
             NotKv, TopicNotEmpty, TopicNotFound (deleted meanwhile), ArtifactInvalid, ArtifactNotFound, ArtifactMismatch,
                 ArtifactsNotConfigured, ArtifactsUnreachable, TooManyScans, DiskFloor, ReadOnly, CommitUnknown.
         """
-        shelf = shelf_of(self._place)
-        assert self._place is not None, "it has the shelf"
+        artifact_store = require_artifact_store(self._settings)
+        assert self._settings is not None, "it has the artifact store"
         if not topic.folds:
             raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
         if not topic.fold_lost:
             self._check_empty(topic)
         self._engine.gate.check_disk()
-        staging = self._place.staging / "import"
-        with self._turn:
+        staging = self._settings.staging / "import"
+        with self._exclusive_job:
             staged = list[StagedArtifact]()
-            wanted = _Wanted(topic, next_source(topic), self._definition(topic), from_topic, artifact)
-            work = partial(self._stage, shelf, wanted, staging)
+            request = ImportRequest(topic, next_source(topic), self._definition(topic), from_topic, artifact)
+            work = partial(self._stage, artifact_store, request, staging)
             try:
-                async with aclosing(watched(self._worker, self._clock, work, staged)) as steps:
+                async with aclosing(run_with_progress(self._worker, self._clock, work, staged)) as steps:
                     async for progress in steps:
                         self._engine.gate.check_disk()
                         yield progress
                 async with hold(), self._between_rounds, topic.gate:
-                    is_new = not topic.fold_lost  # it may have been settled for meanwhile
+                    is_new = not topic.fold_lost  # its loss may have been accepted meanwhile
                     if is_new:
-                        await self._land(topic, staged[0])
+                        await self._commit(topic, staged[0])
                     else:
-                        self._has_landed = await self._restore.run(topic, staged[0])
-                yield self._outcome(topic, staged[0], is_new=is_new)
+                        self._is_committed = await self._restore.run(topic, staged[0])
+                yield self._result(topic, staged[0], is_new=is_new)
             except (FoldFailed, FoldStalled, OSError) as error:
                 raise DiskFloor(f"the artifact cannot be staged: {error}", retryAfterMs=RETRY_AFTER_MS) from error
             finally:
-                # After a commit whose fate is unknown the next start may need the base's file.
-                self._has_landed |= bool(self._engine.read_only_reason)
+                # After a commit with unknown outcome the next start may need the base's file.
+                self._is_committed |= bool(self._engine.read_only_reason)
                 await settled(self._worker.submit(partial(self._clean, staging)))
 
-    def _outcome(self, topic: Topic, staged: StagedArtifact, *, is_new: bool) -> FoldImported:
+    def _result(self, topic: Topic, staged: StagedArtifact, *, is_new: bool) -> FoldImported:
         manifest = staged.manifest
         logger.info("fold_imported", extra=fields(topic=topic.name, artifact=staged.name, entries=manifest.entry_count))
         return FoldImported(
-            described(staged.name, manifest, is_latest=staged.is_latest),
+            to_artifact(staged.name, manifest, is_latest=staged.is_latest),
             is_new and bool(topic.source and manifest.position),
             self._entries.state(topic, topic.head_seq),
         )
 
     # staged on a thread ------------------------------------------------------------------------------------------
 
-    def _stage(self, shelf: ArtifactStore, wanted: _Wanted, staging: Path, job: Job) -> StagedArtifact:
-        topic = wanted.topic
-        found = ArtifactDownload(shelf, wanted.from_topic, wanted.artifact)
-        manifest = found.manifest
+    def _stage(self, artifact_store: ArtifactStore, request: ImportRequest, staging: Path, job: Job) -> StagedArtifact:
+        topic = request.topic
+        download = ArtifactDownload(artifact_store, request.from_topic, request.artifact)
+        manifest = download.manifest
         if not topic.fold_lost:
-            check_source(topic.name, found.name, manifest, wanted.definition)
+            check_source(topic.name, download.name, manifest, request.definition)
         shutil.rmtree(staging, ignore_errors=True)
         fetched, loaded = staging / DATA_NAME, staging / "tables"
         for directory in (fetched, loaded):
             directory.mkdir(parents=True, mode=0o700)
-        paths = found.fetch(self._fs, fetched, job)
+        paths = download.fetch(self._fs, fetched, job)
         tables = self._engine.fold.new_tables(topic.id, loaded)
-        source = wanted.source._replace(is_base=True, base_seq=manifest.seq)
+        source = request.source._replace(is_base=True, base_seq=manifest.seq)
         self._layout.make_topic_dir(self._fs, topic.id)
         path = base_file(self._layout.topic_dir(topic.id), manifest.seq, source.generation)
         self._temporary = temporary(path)
-        batches = _shared(found.batches(paths, staging / "scratch", job), tables)
+        batches = _add_to_tables(download.batches(paths, staging / "scratch", job), tables)
         footer = write_segment(self._fs, self._temporary, source, batches, compression=self._compression)
         tables.finish()
         rows, file_bytes = (footer.summary.rows, footer.summary.file_bytes) if footer is not None else (0, 0)
         base = BaseEntry(manifest.seq, source.generation, rows, file_bytes)
         base_path = path if footer is not None else None
-        return StagedArtifact(found.name, found.is_latest, manifest, tables, base, base_path, source.generation + 1)
+        return StagedArtifact(
+            download.name, download.is_latest, manifest, tables, base, base_path, source.generation + 1
+        )
 
     def _clean(self, staging: Path) -> None:
-        """Remove what was staged; a base that landed has another name by now."""
+        """Remove staged files; a committed base has its final name by now."""
         shutil.rmtree(staging, ignore_errors=True)
-        if self._temporary is not None and not self._has_landed:
+        if self._temporary is not None and not self._is_committed:
             with suppress(OSError):
                 self._fs.unlink(self._temporary)
-        self._temporary, self._has_landed = None, False
+        self._temporary, self._is_committed = None, False
 
     # landed on the loop ------------------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class FoldImport:
             had = "has had records" if topic.staged_seq else f"has source {topic.source}, which has a position already"
             raise TopicNotEmpty(f"topic {topic.name} {had}; an import needs a new topic", topic=topic.name)
 
-    async def _land(self, topic: Topic, staged: StagedArtifact) -> None:
+    async def _commit(self, topic: Topic, staged: StagedArtifact) -> None:
         manifest = staged.manifest
         self._check_empty(topic)
         check_source(topic.name, staged.name, manifest, self._definition(topic))
@@ -242,11 +244,11 @@ class FoldImport:
         try:
             await self._engine.control(frame, committed.append, topic)
         finally:
-            self._has_landed = bool(committed)
-            if committed:  # whoever is cancelled meanwhile: the log has it, and all the rest must
-                await self._landed(topic, staged, change, writers, ts_ms)
+            self._is_committed = bool(committed)
+            if committed:  # also on cancellation: the log has the import, so base and fold must follow
+                await self._apply_committed(topic, staged, change, writers, ts_ms)
 
-    async def _landed(
+    async def _apply_committed(
         self,
         topic: Topic,
         staged: StagedArtifact,
@@ -254,12 +256,12 @@ class FoldImport:
         writers: Sequence[tuple[str, WriterState]],
         ts_ms: int,
     ) -> None:
-        """Name the base's file, take the tables over, then show both. A file that cannot be named is named by the next
-        start, and a fold that fails is made of the base then."""
+        """Rename the base's file, let the fold adopt the tables, then publish both. If the rename fails, the next start
+        repeats it; if the fold fails, the next start loads it from the base."""
         engine, seq = self._engine, staged.manifest.seq
-        naming = self._worker.submit(partial(self._name, staged.base_path))
+        naming = self._worker.submit(partial(self._rename_base, staged.base_path))
         adopting = engine.fold_worker.submit(partial(engine.fold.adopt, topic.id, staged.tables, seq, writers))
-        cancelled = await _both(naming, adopting)
+        cancelled = await _wait_all(naming, adopting)
         failure = adopting.exception()
         if failure is not None:
             assert isinstance(failure, Exception)
@@ -272,7 +274,7 @@ class FoldImport:
         if cancelled is not None:
             raise cancelled
 
-    def _name(self, path: Path | None) -> None:
+    def _rename_base(self, path: Path | None) -> None:
         if path is None:
             return
         try:
@@ -282,7 +284,7 @@ class FoldImport:
 
 
 def check_source(topic: str, name: str, manifest: Manifest, definition: SourceDefinition | None) -> None:
-    """Raises ArtifactMismatch where a topic with a source would get what is of another, or of none."""
+    """Raise ArtifactMismatch if the artifact is of another source than the topic's, or of none."""
     if definition is None:
         return
     if manifest.source is None or not manifest.position:
@@ -300,15 +302,15 @@ def check_source(topic: str, name: str, manifest: Manifest, definition: SourceDe
         )
 
 
-def _shared(batches: Iterator[Batch], tables: Tables) -> Iterator[Batch]:
-    """The batches, each put into the tables on its way."""
+def _add_to_tables(batches: Iterator[Batch], tables: Tables) -> Iterator[Batch]:
+    """Yield the batches, adding each to the tables."""
     for batch in batches:
         tables.add(entries_of(batch))
         yield batch
 
 
-async def _both(*jobs: asyncio.Future[None]) -> asyncio.CancelledError | None:
-    """Wait until all are over, whatever comes; what came."""
+async def _wait_all(*jobs: asyncio.Future[None]) -> asyncio.CancelledError | None:
+    """Wait until all jobs have ended, despite a cancellation, which is returned."""
     cancelled: asyncio.CancelledError | None = None
     for job in jobs:
         try:
@@ -316,5 +318,5 @@ async def _both(*jobs: asyncio.Future[None]) -> asyncio.CancelledError | None:
         except asyncio.CancelledError as error:
             cancelled = error
         except Exception:
-            assert job.done()  # the caller looks at it
+            assert job.done()  # the caller checks it
     return cancelled

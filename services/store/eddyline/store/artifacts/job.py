@@ -1,8 +1,8 @@
-"""One long piece of blocking work on a thread, watched from the loop: it tells how far it is, and ends when told.
+"""A long blocking job on a thread, supervised from the event loop: it reports progress, and ends on request.
 
-I1: whoever breaks off waits until the work has ended, so that what it holds can be closed. I2: the work takes half of the
+I1: cancelling a run waits until the job has ended, so that its resources can be closed. I2: the job takes half of the
 interpreter at most: after each 10 ms it pauses as long.
-Threading: `Job` belongs to the work's thread, but for `progress`, which is replaced as a whole, and `stop`.
+Threading: `Job` belongs to the job's thread, except `progress`, which is replaced as a whole, and `stop`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ T = TypeVar("T")
 PROGRESS_S: Final = 1.0
 WORK_S: Final = 0.01
 PAUSE_S_MAX: Final = 0.02
-"""A step that took longer, waiting for a disk or a network, has left the interpreter to others."""
+"""A longer step, waiting for a disk or a network, has already left the interpreter to other threads."""
 
 
 class Stopped(Exception):
-    """Nobody wants the work any more."""
+    """The caller has cancelled the job."""
 
 
 class Job:
-    """See the module."""
+    """Progress, pauses and cancellation of a job; see the module."""
 
     def __init__(self, clock: Clock) -> None:
         self.progress = ArtifactProgress("begin", 0)
@@ -43,11 +43,11 @@ class Job:
         self._stop = Event()
         self._since_s = clock.monotonic_s()
 
-    def tell(self, stage: str, done_count: int, total_count: int = 0) -> None:
-        """Say how far it is.
+    def report(self, stage: str, done_count: int, total_count: int = 0) -> None:
+        """Report progress, and pause if it is time.
 
         Raises:
-            Stopped: end here.
+            Stopped: end the job here.
         """
         self.progress = ArtifactProgress(stage, done_count, total_count)
         worked_s = self._clock.monotonic_s() - self._since_s
@@ -57,18 +57,19 @@ class Job:
             self._since_s = self._clock.monotonic_s()
 
     def stop(self) -> None:
-        """Have it end; from any thread."""
+        """Request the end of the job; from any thread."""
         self._stop.set()
 
 
-async def watched(
+async def run_with_progress(
     worker: Worker, clock: Clock, work: Callable[[Job], T], result: list[T]
 ) -> AsyncGenerator[ArtifactProgress, None]:
-    """Run `work` on the worker and yield how far it is each second; its outcome is put into `result` at the end. Whoever
-    breaks off closes it, and has waited for the end of the work then.
+    """Run `work` on the worker and yield its progress each second; append its result to `result` at the end.
+
+    A caller that stops early must close the generator, which waits for the end of the work.
 
     Raises:
-        what `work` raises.
+        Any error of `work`.
     """
     job = Job(clock)
     future = worker.submit(partial(work, job))
@@ -80,6 +81,6 @@ async def watched(
     finally:
         if not future.done():
             job.stop()
-            with suppress(Exception):  # whoever broke off wants to hear of nothing
+            with suppress(Exception):  # a caller that stopped early wants no errors
                 await settled(future)
     result.append(future.result())

@@ -1,4 +1,4 @@
-"""Artifacts in a directory of a local disk, or of one that is mounted like one.
+"""Artifacts in a directory of a local disk, or of a mounted one.
 
     <root>/<topic key>/.lock      held while an artifact of this topic is written
                       .draft/     the next artifact, until it is renamed to its name
@@ -6,9 +6,9 @@
                       latest.tmp  the next pointer, until it is renamed
 
 I1: a file is durable before the manifest that names it is written, the manifest before the artifact has its name, and that
-before the pointer. So a crash leaves an artifact that is whole, or names with a dot, which the next export removes, whatever
-lies in them: an export's own tools make directories there.
-Threading: as `shelf.py` says.
+before the pointer. So a crash leaves a complete artifact, or names that begin with a dot; the next export removes those
+with all their content, including directories of the export's own tools.
+Threading: as `store.py` says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eddyline.store.artifacts.manifest import (
     MANIFEST_NAME,
     POINTER_NAME,
     artifact_name,
-    check_named,
+    decode_named_manifest,
     decode_pointer,
     encode_pointer,
     invalid,
@@ -49,7 +49,7 @@ _GONE: Final = ".gone"
 _RETRY_AFTER_MS: Final = 60_000
 
 
-class LocalShelf:
+class LocalArtifactStore:
     """`eddyline.store.artifacts.store.ArtifactStore` below one directory, whose parent exists."""
 
     def __init__(self, fs: Fs, root: Path, *, holder: str) -> None:
@@ -60,13 +60,13 @@ class LocalShelf:
     @contextmanager
     def draft(self, topic: str) -> Iterator[Path]:
         directory = self._directory(topic)
-        with _reached():
-            for made in (self._root, directory):
-                if not self._fs.exists(made):
-                    self._fs.mkdir(made)
-                    self._fs.fsync_dir(made.parent)
+        with _translated_errors():
+            for path in (self._root, directory):
+                if not self._fs.exists(path):
+                    self._fs.mkdir(path)
+                    self._fs.fsync_dir(path.parent)
         try:
-            with _reached():
+            with _translated_errors():
                 lock = self._fs.lock(directory / _LOCK, self._holder.encode())
         except Locked as error:
             raise TooManyScans(
@@ -76,7 +76,7 @@ class LocalShelf:
             ) from error
         draft = directory / _DRAFT
         try:
-            with _reached():
+            with _translated_errors():
                 remove_tree(self._fs, directory / _GONE)
                 remove_tree(self._fs, draft)
                 self._fs.mkdir(draft)
@@ -84,7 +84,7 @@ class LocalShelf:
             try:
                 yield draft
             finally:
-                with _reached():
+                with _translated_errors():
                     remove_tree(self._fs, draft)
         finally:
             lock.release()
@@ -92,7 +92,7 @@ class LocalShelf:
     def publish(self, topic: str, draft: Path, manifest: Manifest, encoded: bytes, job: Job) -> Pointer:
         directory = self._directory(topic)
         target = directory / artifact_name(manifest, encoded)
-        with _reached():
+        with _translated_errors():
             if not self._fs.exists(target):
                 self._write(draft / MANIFEST_NAME, encoded)
                 self._fs.fsync_dir(draft / DATA_NAME)
@@ -102,12 +102,12 @@ class LocalShelf:
         try:
             current = self.pointer(topic)
         except ArtifactInvalid:
-            current = None  # what names nothing is not worth more than what is whole
+            current = None  # a damaged pointer does not protect the artifact it named
         if current is not None and is_older(manifest, current):
             return current
         pointer = pointer_to(manifest, encoded)
         temporary = directory / f"{POINTER_NAME}.tmp"
-        with _reached():
+        with _translated_errors():
             self._write(temporary, encode_pointer(pointer))
             self._fs.rename(temporary, directory / POINTER_NAME)
             self._fs.fsync_dir(directory)
@@ -115,37 +115,37 @@ class LocalShelf:
 
     def pointer(self, topic: str) -> Pointer | None:
         path = self._directory(topic) / POINTER_NAME
-        with _reached():
+        with _translated_errors():
             if not self._fs.exists(path):
                 return None
             return decode_pointer(self._read(path), topic)
 
     def names(self, topic: str) -> list[str]:
         directory = self._directory(topic)
-        with _reached():
-            found = self._fs.listdir(directory) if self._fs.exists(directory) else []
-        return [name for name in found if is_artifact_name(name)]
+        with _translated_errors():
+            files = self._fs.listdir(directory) if self._fs.exists(directory) else []
+        return [name for name in files if is_artifact_name(name)]
 
     def files(self, topic: str, name: str) -> list[str]:
         artifact = self._directory(topic) / name
         data = artifact / DATA_NAME
-        with _reached():
-            found = [MANIFEST_NAME, *(f"{DATA_NAME}/{file}" for file in self._fs.listdir(data))]
-            found += set(self._fs.listdir(artifact)) - {MANIFEST_NAME, DATA_NAME}
-            for path in (artifact, data, *(artifact / file for file in found)):
+        with _translated_errors():
+            files = [MANIFEST_NAME, *(f"{DATA_NAME}/{file}" for file in self._fs.listdir(data))]
+            files += set(self._fs.listdir(artifact)) - {MANIFEST_NAME, DATA_NAME}
+            for path in (artifact, data, *(artifact / file for file in files)):
                 if path.is_symlink():
                     raise invalid(name, f"{path.name} is a link")
-        return found
+        return files
 
     def manifest(self, topic: str, name: str) -> bytes:
         artifact = self._directory(topic) / name
-        with _reached():
+        with _translated_errors():
             if not self._fs.exists(artifact / MANIFEST_NAME):
                 raise not_found(topic, name)
             return self._read(artifact / MANIFEST_NAME)
 
     def chunks(self, topic: str, name: str, path: str) -> Iterator[bytes]:
-        with _reached():
+        with _translated_errors():
             try:
                 file = self._fs.open(self._directory(topic) / name / path)
             except FileNotFoundError as error:
@@ -169,12 +169,12 @@ class LocalShelf:
         count = 0
         for name in prunable(self.names(topic), pointer, keep):
             try:
-                created_ms = check_named(name, self.manifest(topic, name)).created_ms
+                created_ms = decode_named_manifest(name, self.manifest(topic, name)).created_ms
             except ArtifactInvalid:
-                continue  # an operator may want to see it
+                continue  # keep it for the operator
             if now_ms - created_ms < GRACE_MS:
                 continue
-            with _reached():
+            with _translated_errors():
                 self._fs.rename(directory / name, directory / _GONE)
                 self._fs.fsync_dir(directory)
                 remove_tree(self._fs, directory / _GONE)
@@ -204,8 +204,8 @@ class LocalShelf:
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
-    """An error of the disk as the contract names it."""
+def _translated_errors() -> Iterator[None]:
+    """Translate disk errors to the contract's errors."""
     try:
         yield
     except OSError as error:

@@ -1,16 +1,12 @@
-"""An artifact's manifest, and the pointer to the latest one: their bytes, checked. FORMAT.md has the grammar.
+"""Manifest of an artifact, and the pointer to the latest one: their bytes, verified. FORMAT.md has the grammar.
 
     line       JSON object: UTF-8, keys sorted, no spaces
     "\n"
     checksum   64 hex digits: BLAKE3 of line, without its newline
     "\n"
 
-I1: a manifest whose bytes were changed is refused, whichever byte it is. I2: a path is one of ours: relative, below `data/`,
-two parts, no link to elsewhere. Keys that a reader does not know are ignored, an unknown version is refused.
-Threading: pure functions.
-
-A source's definition as a manifest keeps it, and whether a topic's source is the same one.
-
+I1: a manifest with any changed byte is refused. I2: a path is relative, below `data/`, has two parts and no link. Unknown
+keys are ignored, an unknown version is refused.
 Threading: pure functions.
 """
 
@@ -41,7 +37,7 @@ MANIFEST_NAME: Final = "MANIFEST.json"
 POINTER_NAME: Final = "latest"
 DATA_NAME: Final = "data"
 MANIFEST_BYTES_MAX: Final = 16 << 20
-"""100 000 files of 64 MiB are 6 TiB; a line of one is 130 bytes."""
+"""100 000 files of 64 MiB are 6 TiB; the entry of one is 130 bytes."""
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _PATH: Final = re.compile(r"data/[0-9]{6,}\.sst")
 _NAME: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}-[0-9a-f]{16}")
@@ -50,7 +46,7 @@ _U64: Final = 1 << 64
 
 
 class ArtifactFile(NamedTuple):
-    """One file: where it lies below the artifact, its size, and its BLAKE3 in hex."""
+    """One file: its path in the artifact, its size, and its BLAKE3 in hex."""
 
     path: str
     size: int
@@ -59,8 +55,8 @@ class ArtifactFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an artifact is. `source` holds a source's definition by field names, its `name` among them; None = there was
-    none. `last_ts_ms` is no earlier than any entry's commit time."""
+    """Content of an artifact. `source` holds a source's definition by field names, its `name` among them; None = there
+    was none. `last_ts_ms` is no earlier than any entry's commit time."""
 
     topic: str
     epoch: int
@@ -81,7 +77,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Which artifact is the latest of its topic; `manifest` is its manifest's BLAKE3 in hex."""
+    """Pointer to a topic's latest artifact; `manifest` is its manifest's BLAKE3 in hex."""
 
     name: str
     epoch: int
@@ -91,35 +87,35 @@ class Pointer:
 
 
 def topic_key(topic: str) -> str:
-    """The name of a topic's directory: topic names never reach a file system."""
+    """Return the name of a topic's directory: topic names never reach a file system."""
     return blake3(topic.encode()).hexdigest()[:32]
 
 
 def hash_of(encoded: bytes) -> str:
-    """BLAKE3 in hex."""
+    """Return the BLAKE3 in hex."""
     return str(blake3(encoded).hexdigest())
 
 
 def artifact_name(manifest: Manifest, encoded: bytes) -> str:
-    """An artifact's name: in order of its seq, and of no other bytes."""
+    """Return an artifact's name: sorted by its seq, and unique by its hash."""
     return f"{manifest.seq:016x}-{manifest.epoch:016x}-{hash_of(encoded)[:16]}"
 
 
 def is_artifact_name(name: str) -> bool:
-    """True = it may be one."""
+    """Whether the name has the form of an artifact's."""
     return _NAME.fullmatch(name) is not None
 
 
 def seq_of(name: str) -> int:
-    """The seq that an artifact's name says."""
+    """Return the seq in an artifact's name."""
     return int(name[:16], 16)
 
 
-def check_named(name: str, encoded: bytes) -> Manifest:
-    """The manifest of the artifact of this name.
+def decode_named_manifest(name: str, encoded: bytes) -> Manifest:
+    """Decode the manifest of the artifact of this name.
 
     Raises:
-        ArtifactInvalid: it is not what was written, or another's.
+        ArtifactInvalid: it is damaged, or another artifact's.
     """
     manifest = decode_manifest(encoded, name)
     if artifact_name(manifest, encoded) != name:
@@ -127,8 +123,8 @@ def check_named(name: str, encoded: bytes) -> Manifest:
     return manifest
 
 
-def described(name: str, manifest: Manifest, *, is_latest: bool) -> Artifact:
-    """An artifact as others see it."""
+def to_artifact(name: str, manifest: Manifest, *, is_latest: bool) -> Artifact:
+    """Return the public description of an artifact."""
     return Artifact(
         name=name,
         topic=manifest.topic,
@@ -145,20 +141,23 @@ def described(name: str, manifest: Manifest, *, is_latest: bool) -> Artifact:
 
 
 def pointer_to(manifest: Manifest, encoded: bytes) -> Pointer:
-    """The pointer that names an artifact."""
+    """Return the pointer to an artifact."""
     return Pointer(artifact_name(manifest, encoded), manifest.epoch, manifest.seq, manifest.store_id, hash_of(encoded))
 
 
 def is_older(manifest: Manifest, pointer: Pointer) -> bool:
-    """True = the artifact must not take the pointer's place. A store counts epochs up, so a topic made anew is
-    newer whatever its seq; epochs of two stores do not compare, and a fold that moved from one to the other kept its seq."""
+    """Whether the artifact is older than the pointer's and must not replace it.
+
+    A store counts epochs up, so a recreated topic is newer whatever its seq. Epochs of two stores do not compare, and a
+    fold that moved from one to the other kept its seq.
+    """
     if manifest.store_id == pointer.store_id:
         return (manifest.epoch, manifest.seq) < (pointer.epoch, pointer.seq)
     return manifest.seq < pointer.seq
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of `MANIFEST_NAME`."""
+    """Encode the content of `MANIFEST_NAME`."""
     body: dict[str, object] = {
         "created_ms": manifest.created_ms,
         "entry_count": manifest.entry_count,
@@ -179,10 +178,10 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(encoded: bytes, name: str) -> Manifest:
-    """What the bytes say; `name` is what an error names.
+    """Decode a manifest; errors name `name`.
 
     Raises:
-        ArtifactInvalid: they are not what was written, or of another version.
+        ArtifactInvalid: it is damaged, or of another version.
     """
     body = _unsealed(encoded, MAGIC, name)
     try:
@@ -210,7 +209,7 @@ def decode_manifest(encoded: bytes, name: str) -> Manifest:
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
-    """The bytes of `POINTER_NAME`."""
+    """Encode the content of `POINTER_NAME`."""
     return _sealed(
         {
             "epoch": pointer.epoch,
@@ -225,7 +224,7 @@ def encode_pointer(pointer: Pointer) -> bytes:
 
 
 def decode_pointer(encoded: bytes, topic: str) -> Pointer:
-    """What the bytes say; `topic` is what an error names.
+    """Decode a pointer; errors name `topic`.
 
     Raises:
         ArtifactInvalid: as of a manifest.
@@ -247,7 +246,7 @@ def decode_pointer(encoded: bytes, topic: str) -> Pointer:
 
 
 def invalid(name: str, what: str) -> ArtifactInvalid:
-    """The error about an artifact."""
+    """Return the error about an artifact."""
     return ArtifactInvalid(f"artifact {name}: {what}", artifact=name)
 
 
@@ -273,10 +272,10 @@ def _unsealed(encoded: bytes, magic: str, name: str) -> dict[str, Any]:
         raise invalid(name, "it fails its checksum")
     try:
         body = json.loads(line)
-        found, schema = body["magic"], body["schema"]
+        body_magic, schema = body["magic"], body["schema"]
     except (ValueError, KeyError, TypeError) as error:
         raise invalid(name, f"it does not say what it is: {error}") from error
-    if found != magic:
+    if body_magic != magic:
         raise invalid(name, f"it is no {magic}")
     if schema != SCHEMA:
         raise invalid(name, f"it has schema {schema}, this version reads {SCHEMA}")
@@ -296,18 +295,18 @@ def _text(value: object) -> str:
 
 
 _OWN: Final = ("name", "topic")
-"""What a source may be called differently by, in another store."""
+"""Fields in which the same source may differ between two stores."""
 
 
 def source_body(definition: SourceDefinition) -> dict[str, object]:
-    """What a manifest says of a source: all but its topic, which the manifest has."""
+    """Return a source's definition for a manifest: all fields but its topic, which the manifest has."""
     return {
         field.name: _plain(getattr(definition, field.name)) for field in fields(definition) if field.name != "topic"
     }
 
 
 def is_same_source(body: Mapping[str, object], definition: SourceDefinition) -> bool:
-    """True = both copy the same: what either does not say has its default."""
+    """Whether both copy the same stream or bucket; a missing field has its default."""
     for field in fields(definition):
         if field.name in _OWN:
             continue
@@ -318,7 +317,7 @@ def is_same_source(body: Mapping[str, object], definition: SourceDefinition) -> 
 
 
 def _plain(value: object) -> object:
-    """As JSON gives it back."""
+    """Convert a value to the form that JSON decodes to."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, tuple | list):

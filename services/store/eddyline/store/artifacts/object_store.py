@@ -1,10 +1,10 @@
 """Artifacts in an object store (S3, GCS, Azure), by conditional puts.
 
-Payload objects first, the manifest behind them, the pointer last, by a put on the condition that nobody replaced it since
-it was read. What a cut upload left has no manifest and is removed with what is pruned.
-I1: a store without conditional puts is refused before anything is written: there the pointer could go back.
-Threading: as `shelf.py` says; obstore lets other threads run while it waits.
-Not promised: that credentials are right before the first call; they are those of obstore's environment.
+Payload objects come first, then the manifest, then the pointer, by a put on the condition that it was not replaced since
+it was read. An interrupted upload has no manifest, and pruning removes it.
+I1: a store without conditional puts is refused before anything is written: in such a store the pointer could go back.
+Threading: as `store.py` says; obstore releases the GIL while it waits.
+Not promised: that credentials are valid before the first call; they are those of obstore's environment.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 8 << 20
 PARTS_AT_ONCE: Final = 2
-"""Memory of an upload: 16 MiB. More parts fill a faster line than one store's dump does."""
+"""Memory of an upload: 16 MiB. More parts would fill a faster line than one store's dump does."""
 TRIES_MAX: Final = 8
-"""Exporters that replace the pointer between our look and our put, one after the other. A ninth is a loop of somebody."""
+"""Exporters that replace the pointer between our read and our put, one after the other. A ninth means that one of them
+loops."""
 CALL_S_MAX: Final = 30
 RETRY_S_MAX: Final = 60
-"""One call, and all its tries: a region that is away for longer is told to whoever asked."""
+"""Timeouts of one call, and of all its retries: a region that is away for longer is reported to the caller."""
 _PROBE: Final = ".conditional-put"
 
 
-class RemoteShelf:
+class ObjectArtifactStore:
     """`eddyline.store.artifacts.store.ArtifactStore` in an object store; `scratch` is a local directory of its own."""
 
     def __init__(self, store: ObjectStore, scratch: Path) -> None:
@@ -76,9 +77,9 @@ class RemoteShelf:
     def publish(self, topic: str, draft: Path, manifest: Manifest, encoded: bytes, job: Job) -> Pointer:
         prefix = f"{topic_key(topic)}/{artifact_name(manifest, encoded)}"
         done = 0
-        with _reached():
+        with _translated_errors():
             for file in manifest.files:
-                job.tell("upload", done, manifest.file_bytes)
+                job.report("upload", done, manifest.file_bytes)
                 obstore.put(
                     self._store,
                     f"{prefix}/{file.path}",
@@ -87,27 +88,27 @@ class RemoteShelf:
                     max_concurrency=PARTS_AT_ONCE,
                 )
                 done += file.size
-            job.tell("upload", done, manifest.file_bytes)
+            job.report("upload", done, manifest.file_bytes)
             obstore.put(self._store, f"{prefix}/{MANIFEST_NAME}", encoded)
         return self._point(topic, manifest, encoded)
 
     def _point(self, topic: str, manifest: Manifest, encoded: bytes) -> Pointer:
         path, pointer = f"{topic_key(topic)}/{POINTER_NAME}", pointer_to(manifest, encoded)
         for _ in range(TRIES_MAX):
-            found = self._get(path)
-            if found is not None:
+            stored = self._get(path)
+            if stored is not None:
                 try:
-                    current = decode_pointer(found[0], topic)
+                    current = decode_pointer(stored[0], topic)
                 except ArtifactInvalid:
-                    current = None  # what names nothing is not worth more than what is whole
+                    current = None  # a damaged pointer does not protect the artifact it named
                 if current is not None and is_older(manifest, current):
                     return current
-            with _reached():
+            with _translated_errors():
                 try:
-                    if found is None:
+                    if stored is None:
                         obstore.put(self._store, path, encode_pointer(pointer), mode="create")
                     else:
-                        obstore.put(self._store, path, encode_pointer(pointer), mode={"e_tag": found[1]})
+                        obstore.put(self._store, path, encode_pointer(pointer), mode={"e_tag": stored[1]})
                 except (AlreadyExistsError, PreconditionError):
                     continue
             return pointer
@@ -116,13 +117,13 @@ class RemoteShelf:
         )
 
     def pointer(self, topic: str) -> Pointer | None:
-        found = self._get(f"{topic_key(topic)}/{POINTER_NAME}")
-        return None if found is None else decode_pointer(found[0], topic)
+        stored = self._get(f"{topic_key(topic)}/{POINTER_NAME}")
+        return None if stored is None else decode_pointer(stored[0], topic)
 
     def names(self, topic: str) -> list[str]:
-        with _reached():
-            found = obstore.list_with_delimiter(self._store, topic_key(topic))
-        names = [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
+        with _translated_errors():
+            stored = obstore.list_with_delimiter(self._store, topic_key(topic))
+        names = [prefix.rstrip("/").rpartition("/")[2] for prefix in stored["common_prefixes"]]
         return [name for name in names if is_artifact_name(name)]
 
     def files(self, topic: str, name: str) -> list[str]:
@@ -130,18 +131,18 @@ class RemoteShelf:
         return [path.removeprefix(prefix) for path in self._objects(prefix)]
 
     def manifest(self, topic: str, name: str) -> bytes:
-        found = self._get(f"{topic_key(topic)}/{name}/{MANIFEST_NAME}")
-        if found is None:
+        stored = self._get(f"{topic_key(topic)}/{name}/{MANIFEST_NAME}")
+        if stored is None:
             raise not_found(topic, name)
-        return found[0]
+        return stored[0]
 
     def chunks(self, topic: str, name: str, path: str) -> Iterator[bytes]:
-        with _reached():
+        with _translated_errors():
             try:
-                found = obstore.get(self._store, f"{topic_key(topic)}/{name}/{path}")
+                stored = obstore.get(self._store, f"{topic_key(topic)}/{name}/{path}")
             except FileNotFoundError as error:
                 raise invalid(name, f"{path} is missing") from error
-            for chunk in found.stream(min_chunk_size=CHUNK_BYTES):
+            for chunk in stored.stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
 
     def prune(self, topic: str, *, keep: int, now_ms: int) -> int:
@@ -157,39 +158,39 @@ class RemoteShelf:
             objects = self._objects(prefix)
             if not objects or now_ms - max(objects.values()) < GRACE_MS:
                 continue
-            # Without its manifest it is none, should this be cut off.
+            # The manifest goes first: an interrupted removal leaves no artifact.
             paths = sorted(objects, key=lambda path: not path.endswith(MANIFEST_NAME))
-            with _reached():
+            with _translated_errors():
                 for path in paths:
                     obstore.delete(self._store, path)
             count += 1
         return count
 
     def _objects(self, prefix: str) -> dict[str, int]:
-        """Paths below a prefix, with the times of their last change in ms."""
-        with _reached():
+        """Return paths below a prefix, with the times of their last change in ms."""
+        with _translated_errors():
             return {
-                str(found["path"]): round(found["last_modified"].timestamp() * 1000)
+                str(stored["path"]): round(stored["last_modified"].timestamp() * 1000)
                 for page in obstore.list(self._store, prefix)
-                for found in page
+                for stored in page
             }
 
     def _get(self, path: str) -> tuple[bytes, str | None] | None:
-        """A small object and its etag; None = there is none."""
-        with _reached():
+        """Return a small object and its etag; None if it does not exist."""
+        with _translated_errors():
             try:
-                found = obstore.get(self._store, path)
+                stored = obstore.get(self._store, path)
             except FileNotFoundError:
                 return None
-            if found.meta["size"] > MANIFEST_BYTES_MAX:
+            if stored.meta["size"] > MANIFEST_BYTES_MAX:
                 raise invalid(path, f"it has more than {MANIFEST_BYTES_MAX} bytes")
-            return bytes(found.bytes()), found.meta["e_tag"]
+            return bytes(stored.bytes()), stored.meta["e_tag"]
 
     def _check_conditional(self) -> None:
-        """Raises ArtifactsNotConfigured where a put on a condition is not one."""
+        """Raise ArtifactsNotConfigured if the store ignores the condition of a put."""
         if self._is_checked:
             return
-        with _reached():
+        with _translated_errors():
             first = obstore.put(self._store, _PROBE, b"1")
             try:
                 obstore.put(self._store, _PROBE, b"2", mode={"e_tag": first["e_tag"]})
@@ -200,14 +201,14 @@ class RemoteShelf:
             raise no_conditional_put()
 
 
-def open_remote(url: str, scratch: Path) -> RemoteShelf:
-    """The object store of a URL, with the credentials that the environment has for it; nothing is called yet.
+def open_remote(url: str, scratch: Path) -> ObjectArtifactStore:
+    """Open the object store of a URL, with credentials from the environment, without a call.
 
     Raises:
         ValueError: it is no URL of an object store.
     """
     if url.startswith("memory:"):
-        return RemoteShelf(MemoryStore(), scratch)
+        return ObjectArtifactStore(MemoryStore(), scratch)
     try:
         store = from_url(
             url,
@@ -216,11 +217,11 @@ def open_remote(url: str, scratch: Path) -> RemoteShelf:
         )
     except (BaseError, ValueError, TypeError) as error:
         raise ValueError(f"{url} is no URL of an object store: {str(error).splitlines()[0]}") from error
-    return RemoteShelf(store, scratch)
+    return ObjectArtifactStore(store, scratch)
 
 
 def no_conditional_put() -> ArtifactsNotConfigured:
-    """The refusal of a store in which the pointer could go back."""
+    """Return the refusal of a store in which the pointer could go back."""
     return ArtifactsNotConfigured(
         "the object store has no conditional put, so the pointer to the latest artifact could go back: use another one, or "
         "a directory"
@@ -228,8 +229,8 @@ def no_conditional_put() -> ArtifactsNotConfigured:
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
-    """obstore's errors as the contract names them."""
+def _translated_errors() -> Iterator[None]:
+    """Translate obstore's errors to the contract's errors."""
     try:
         yield
     except (NotImplementedError, NotSupportedError) as error:

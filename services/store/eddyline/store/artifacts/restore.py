@@ -1,15 +1,16 @@
-"""A lost fold made whole by an artifact of its own topic: the artifact becomes its base, and the log after it is applied.
+"""Restore of a lost fold from an artifact of its own topic: the artifact becomes its base, and the log after it is
+applied.
 
     the artifact is staged, as for any import           (`importing.py`)
-    at the topic's gate, between two jobs of maintenance, once all appends under way are applied:
-        the log behind the artifact's seq is whole?      else nothing changes
+    at the topic's gate, between two background jobs, once all pending appends are applied:
+        the log after the artifact's seq is complete?    else nothing changes
         SegmentChange with the base                      (commit; the fold is still lost)
-        the base has its name; the fold is made of both  (the fold's thread, step by step)
-        SegmentChange: not lost                          (commit; from here on it is served)
+        base renamed; fold rebuilt from base and log     (the fold's thread, step by step)
+        SegmentChange: not lost                          (commit; served from here on)
 
-I1: only this store's artifact of this very topic, taken no earlier than the topic's last base: what was deleted and erased
-since then is not in it, and what was deleted and not yet erased is left out. I2: a fold that is made in part is never served
-nor settled for: whoever breaks off waits for its end, a failure makes the store read-only, and each start makes it anew.
+I1: only this store's artifact of this very topic, taken no earlier than the topic's last base: so it contains nothing that
+was deleted and erased since then, and rows deleted but not yet erased are left out. I2: an incomplete fold is never served
+or accepted: a cancelled caller waits for the end, a failure makes the store read-only, and each start rebuilds it.
 Threading: event loop; see above.
 """
 
@@ -60,7 +61,7 @@ class FoldRestore:
         self._store_id = store_id
 
     def check(self, topic: Topic, staged: StagedArtifact) -> None:
-        """Raises ArtifactMismatch where an artifact cannot be the base of a topic's fold."""
+        """Raise ArtifactMismatch if an artifact cannot be the base of a topic's fold."""
         manifest = staged.manifest
         base_seq = topic.base.seq if topic.base is not None else 0
         if (manifest.store_id, manifest.epoch) != (self._store_id, topic.id):
@@ -72,10 +73,10 @@ class FoldRestore:
         raise _mismatch(topic, staged, why)
 
     async def run(self, topic: Topic, staged: StagedArtifact) -> bool:
-        """Restore a topic's fold; the caller holds its gate. True = the base is named in the log.
+        """Restore a topic's fold; the caller holds its gate. Return True once the log names the base.
 
         Raises:
-            ArtifactMismatch: the log behind the artifact is not whole. ReadOnly, CommitUnknown.
+            ArtifactMismatch: the log after the artifact is incomplete. ReadOnly, CommitUnknown.
         """
         engine = self._engine
         await topic.wait_head(topic.staged_seq, engine.clock, WAIT_S_MAX)
@@ -96,32 +97,34 @@ class FoldRestore:
         try:
             await engine.control(_frame(topic, change), committed.append, topic)
         finally:
-            if committed:  # whoever is cancelled meanwhile: half a fold is none
-                await self._made(topic, staged, change)
+            if committed:  # also on cancellation: an incomplete fold is useless
+                await self._rebuild(topic, staged, change)
         return True
 
-    async def _made(self, topic: Topic, staged: StagedArtifact, change: SegmentChange) -> None:
+    async def _rebuild(self, topic: Topic, staged: StagedArtifact, change: SegmentChange) -> None:
         engine, cancelled = self._engine, list[asyncio.CancelledError]()
         source: FoldSource | None = None
         try:
             if staged.base_path is not None:
-                await _over(self._worker.submit(partial(rename_temporary, self._files.fs, staged.base_path)), cancelled)
+                await _finish(
+                    self._worker.submit(partial(rename_temporary, self._files.fs, staged.base_path)), cancelled
+                )
             self._garbage.add_segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))
             engine.table.dirty.add(topic)
             source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq)
-            writers = [(name, WriterState(known.fence, known.stored)) for name, known in topic.stored_writers()]
+            writers = [(name, WriterState(writer.fence, writer.stored)) for name, writer in topic.stored_writers()]
             steps = rebuild(engine.fold, topic.id, source, writers=writers)
-            while await _over(engine.fold_worker.submit(partial(_step, steps)), cancelled):
+            while await _finish(engine.fold_worker.submit(partial(_step, steps)), cancelled):
                 pass
-            await _over(engine.fold_worker.submit(engine.fold.sync), cancelled)
+            await _finish(engine.fold_worker.submit(engine.fold.sync), cancelled)
         except Exception as error:
             raise engine.fold_failed(error, "import") from error
         finally:
             if source is not None:
                 source.close()
-        found = SegmentChange("import", topic.next_generation, fold_lost=False)
+        restored = SegmentChange("import", topic.next_generation, fold_lost=False)
         directory = self._layout.topic_dir(topic.id)
-        await engine.control(_frame(topic, found), lambda _: _apply(topic, found, directory), topic)
+        await engine.control(_frame(topic, restored), lambda _: _apply(topic, restored, directory), topic)
         if cancelled:
             raise cancelled[0]
 
@@ -134,8 +137,8 @@ def _apply(topic: Topic, change: SegmentChange, directory: Path) -> None:
     apply_segment_change(topic, change, directory)
 
 
-async def _over(job: asyncio.Future[T], cancelled: list[asyncio.CancelledError]) -> T:
-    """A job's outcome; a cancellation is kept for later."""
+async def _finish(job: asyncio.Future[T], cancelled: list[asyncio.CancelledError]) -> T:
+    """Wait for a job and return its result; a cancellation is kept for later."""
     try:
         await settled(job)
     except asyncio.CancelledError as error:

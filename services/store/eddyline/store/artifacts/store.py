@@ -1,13 +1,13 @@
-"""Where artifacts are kept: the same layout in a directory and in an object store. FORMAT.md shows it.
+"""Artifact store interface: the same layout in a directory and in an object store. FORMAT.md has it.
 
-    <topic key>/<artifact name>/MANIFEST.json, data/000000.sst, …      never changed once it is there
+    <topic key>/<artifact name>/MANIFEST.json, data/000000.sst, …      never changed once it exists
     <topic key>/latest                                                 the pointer, replaced as a whole
 
-Two implementations, held to one conformance suite: `local.py` and `remote.py`.
-I1: an artifact whose manifest is there is whole. I2: the pointer names an artifact that is there, and never goes back to an
-older one (`manifest.is_older`), whoever exports at the same time.
+Two implementations, held to one conformance suite: `local_store.py` and `object_store.py`.
+I1: an artifact that has a manifest is complete. I2: the pointer names an existing artifact, and never goes back to an
+older one (`manifest.is_older`), even with concurrent exports.
 Threading: any one thread at a time; blocking.
-Failure: `ArtifactsUnreachable` is of a disk or a network, and nothing that was there before is harmed.
+Failure: `ArtifactsUnreachable` is an error of a disk or a network, and leaves earlier artifacts unharmed.
 """
 
 from __future__ import annotations
@@ -26,67 +26,67 @@ if TYPE_CHECKING:
     from eddyline.store.artifacts.manifest import Manifest
 
 CHUNK_BYTES: Final = 1 << 20
-"""What is read of an artifact at a time."""
+"""Bytes read at a time."""
 GRACE_MS: Final = 3_600_000
-"""An artifact is removed an hour after it was made at the earliest: whoever began to read it, or to write it, is done."""
+"""An artifact is kept for at least an hour after its creation, so that running reads and writes of it can end."""
 
 
 class ArtifactStore(Protocol):
-    """Artifacts by their topics' names; see the module's invariants."""
+    """Artifacts by topic name; see the module's invariants."""
 
     def draft(self, topic: str) -> AbstractContextManager[Path]:
-        """An empty directory on a local disk for the next artifact; what is left of it at the end is removed.
+        """Create an empty directory on a local disk for the next artifact; its remains are removed at the end.
 
         Raises:
-            TooManyScans: somebody else is about to write one of this topic. ArtifactsUnreachable.
+            TooManyScans: another process is writing one of this topic. ArtifactsUnreachable.
         """
 
     def publish(self, topic: str, draft: Path, manifest: Manifest, encoded: bytes, job: Job) -> Pointer:
-        """Keep the artifact whose files `draft` holds, then point to it unless a newer one is the latest: the pointer as it
-        is at the end.
+        """Store the artifact whose files are in `draft`, then point to it unless a newer one is the latest; return the
+        final pointer.
 
         Raises:
             ArtifactsNotConfigured: the pointer cannot be replaced safely here. ArtifactsUnreachable. Stopped.
         """
 
     def pointer(self, topic: str) -> Pointer | None:
-        """The pointer to the latest; None = there is none.
+        """Return the pointer to the latest artifact; None if there is none.
 
         Raises:
             ArtifactInvalid, ArtifactsUnreachable.
         """
 
     def names(self, topic: str) -> list[str]:
-        """Names of all artifacts of a topic, in no order; of some there may be no manifest.
+        """Return the names of all artifacts of a topic, unordered; some may have no manifest.
 
         Raises:
             ArtifactsUnreachable.
         """
 
     def files(self, topic: str, name: str) -> list[str]:
-        """Paths of all files that lie in an artifact, relative to it.
+        """Return the relative paths of all files in an artifact.
 
         Raises:
-            ArtifactInvalid: something that is no file lies there. ArtifactsUnreachable.
+            ArtifactInvalid: it contains something that is no file. ArtifactsUnreachable.
         """
 
     def manifest(self, topic: str, name: str) -> bytes:
-        """An artifact's manifest, unchecked.
+        """Return an artifact's manifest, unchecked.
 
         Raises:
             ArtifactNotFound, ArtifactInvalid (too large), ArtifactsUnreachable.
         """
 
     def chunks(self, topic: str, name: str, path: str) -> Iterator[bytes]:
-        """A file's bytes, unchecked.
+        """Yield a file's bytes, unchecked.
 
         Raises:
-            ArtifactInvalid: it is not there. ArtifactsUnreachable.
+            ArtifactInvalid: it does not exist. ArtifactsUnreachable.
         """
 
     def prune(self, topic: str, *, keep: int, now_ms: int) -> int:
-        """Remove artifacts that are older than the pointer's, but the `keep` newest and those made within `GRACE_MS`; how
-        many. Without a readable pointer none is removed.
+        """Remove artifacts older than the pointer's, except the `keep` newest and those created within `GRACE_MS`; return
+        their number. Without a readable pointer none is removed.
 
         Raises:
             ArtifactsUnreachable.
@@ -94,36 +94,37 @@ class ArtifactStore(Protocol):
 
 
 class ArtifactSettings(NamedTuple):
-    """Where a store's artifacts go, and where it has room for one on its way: `staging` is on the fold's disk, and the
-    store's alone. No shelf = nobody configured one."""
+    """A store's artifact store, None if not configured, and its staging directory, which is on the fold's disk and used
+    by this store alone."""
 
-    shelf: ArtifactStore | None
+    artifact_store: ArtifactStore | None
     staging: Path
     keep: int = 3
 
 
-def shelf_of(place: ArtifactSettings | None) -> ArtifactStore:
-    """The shelf.
+def require_artifact_store(settings: ArtifactSettings | None) -> ArtifactStore:
+    """Return the configured artifact store.
 
     Raises:
         ArtifactsNotConfigured.
     """
-    if place is None or place.shelf is None:
+    if settings is None or settings.artifact_store is None:
         raise ArtifactsNotConfigured(
             "this store has no place for artifacts: set EDDYLINE_STORE_ARTIFACTS to a directory or to the URL of an object "
             "store, and restart"
         )
-    return place.shelf
+    return settings.artifact_store
 
 
 def prunable(names: Sequence[str], pointer: Pointer, keep: int) -> list[str]:
-    """Artifacts that may go as far as their names tell: of lower seqs than the pointer's, but the newest `keep` of all."""
+    """Return the artifacts that may be removed by their names: of lower seqs than the pointer's, except the newest
+    `keep` of all."""
     ours = sorted(filter(is_artifact_name, names), reverse=True)
     kept = {pointer.name, *ours[:keep]}
     return [name for name in ours if name not in kept and seq_of(name) < pointer.seq]
 
 
 def not_found(topic: str, name: str = "") -> ArtifactNotFound:
-    """The error about an artifact that is not there."""
+    """Return the error about a missing artifact."""
     which = f"no artifact {name}" if name else "no artifact"
     return ArtifactNotFound(f"there is {which} of topic {topic}", topic=topic, artifact=name)

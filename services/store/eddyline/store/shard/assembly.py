@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from eddyline.store.artifacts.artifacts import Artifacts
-from eddyline.store.artifacts.exporting import FoldExport, Turn
+from eddyline.store.artifacts.exporting import ExclusiveJob, FoldExport
 from eddyline.store.artifacts.importing import FoldImport
 from eddyline.store.artifacts.restore import FoldRestore
 from eddyline.store.background.checkpoint import Checkpointer
@@ -274,7 +274,7 @@ class _Assembly:
 
     def _artifacts(self, maintenance: Maintenance) -> Artifacts:
         env, recovered = self.env, self.recovered
-        turn, worker, place = Turn(), env.workers.reader, env.artifacts
+        exclusive_job, worker, settings = ExclusiveJob(), env.workers.reader, env.artifacts
         exports = FoldExport(
             fold=self.engine.fold,
             fold_worker=self.engine.fold_worker,
@@ -283,8 +283,8 @@ class _Assembly:
             fs=env.fs,
             sources=recovered.sources,
             store_id=recovered.store_id,
-            place=place,
-            turn=turn,
+            settings=settings,
+            exclusive_job=exclusive_job,
             gate=self.engine.gate,
         )
         imports = FoldImport(
@@ -295,8 +295,8 @@ class _Assembly:
             layout=self.layout,
             sources=recovered.sources,
             entries=self.entries,
-            place=place,
-            turn=turn,
+            settings=settings,
+            exclusive_job=exclusive_job,
             compression=self.compression,
             between_rounds=maintenance.between_rounds,
             restore=FoldRestore(
@@ -308,4 +308,4 @@ class _Assembly:
                 store_id=recovered.store_id,
             ),
         )
-        return Artifacts(exports=exports, imports=imports, place=place, worker=worker)
+        return Artifacts(exports=exports, imports=imports, settings=settings, worker=worker)

@@ -10,7 +10,6 @@ import pytest
 from eddyline.core.errors import CommitUnknown, ReadOnly, Throttled
 from eddyline.core.forwarding.stats import ForwardedCalls
 from eddyline.core.model.topic import Durability
-from eddyline.core.records.size import counted_total
 from eddyline.core.telemetry import names as telemetry
 from eddyline.store.fold.fold import FoldStalled
 from eddyline.store.log.append import AppendRequest
@@ -74,7 +73,7 @@ async def test_counts_are_what_was_done() -> None:
         assert before.value(telemetry.STORE_READY) == seen.value(telemetry.STORE_READY) == 1
         assert seen.value(telemetry.STORE_TOPICS) == 2
         assert seen.value(telemetry.STORE_APPENDED_RECORDS) == 5
-        assert seen.value(telemetry.STORE_APPENDED_BYTES) == counted_total(first) + counted_total(second)
+        assert seen.value(telemetry.STORE_APPENDED_BYTES) == first.record_bytes + second.record_bytes
         assert seen.value(telemetry.STORE_APPLY_SECONDS) == 1
         assert seen.value(telemetry.STORE_APPLY_LAG_RECORDS) == seen.value(telemetry.STORE_STAGED_BYTES) == 0
         for name in (telemetry.STORE_GROUP_FRAMES, telemetry.STORE_COMMIT_SECONDS):

@@ -19,6 +19,7 @@ from eddyline.core.codec.row_decode import batch_of_row, decode_rows
 from eddyline.core.codec.row_encode import encode_rows
 from eddyline.core.errors import InvalidArgument, MalformedColumns
 from eddyline.core.model.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFilter
+from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch, Column, RowFields
 from eddyline.core.records.meta import check_entry_counts
 from eddyline.core.records.record import Gap, MetaEntry, Op, Record, op_of, reason_of
@@ -83,6 +84,11 @@ def fill_rows(rows: types_pb2.RecordBatch, batch: Batch) -> None:
         rows.MergeFromString(encode_rows(batch))
     else:
         rows.records.extend(map(record_to_pb, batch.to_rows()))
+
+
+def default_op(kind: Kind | None) -> Op:
+    """Return the op of a record that has none, by its topic's kind; None = there is no such topic."""
+    return Op.PUT if kind is Kind.KV else Op.APPEND
 
 
 def batch_from_columns(columns: types_pb2.ColumnarBatch, *, source: bool = False, default_op: int = Op.APPEND) -> Batch:

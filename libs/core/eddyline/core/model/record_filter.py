@@ -12,7 +12,7 @@ import numpy as np
 
 from eddyline.core.records.cells import cells_of
 from eddyline.core.records.column import offset_array, presence
-from eddyline.core.records.record import Op, has_gaps
+from eddyline.core.records.record import Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def matching(batch: Batch, record_filter: RecordFilter) -> NDArray[np.int64] | N
         passing &= _equal(batch.tag, batch.count, [tag.encode() for tag in record_filter.tags])
     if record_filter.exclude_nodes:
         passing &= ~_equal(batch.node, batch.count, [node.encode() for node in record_filter.exclude_nodes])
-    if has_gaps(batch.ops):
+    if batch.has_gaps:
         passing |= batch.ops_array() == Op.GAP
     return None if passing.all() else np.flatnonzero(passing)
 

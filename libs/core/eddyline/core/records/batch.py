@@ -268,6 +268,19 @@ class Batch:
         return size
 
     @property
+    def has_gaps(self) -> bool:
+        """True = a record has op GAP."""
+        # Bytes are searched at once; a view would make a number of each of them.
+        return self.ops is not None and Op.GAP in bytes(self.ops)
+
+    @property
+    def record_bytes(self) -> int:
+        """`content_bytes` without the records of op GAP: `cap_bytes` and a topic's `record_bytes` count these."""
+        if not self.has_gaps:
+            return self.content_bytes
+        return self.select((self.ops_array() != Op.GAP).nonzero()[0]).content_bytes
+
+    @property
     def nbytes(self) -> int:
         """Total length of all buffers."""
         size = 0

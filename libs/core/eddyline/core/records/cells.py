@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from eddyline.core.errors import InvalidArgument, MalformedColumns, RecordTooLarge
-from eddyline.core.records.column import Buffer, Column, check_length, offset_list, presence
+from eddyline.core.records.column import Buffer, Column, check_length, presence
 from eddyline.core.records.meta import decode_meta, encode_meta
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def cells_of(column: Column, count: int) -> list[bytes | None]:
     values = bytes(column.values)
     if count == 1:
         return [values if column.validity is None or column.validity[0] & 1 else None]
-    bounds = pairwise(offset_list(column.offsets))
+    bounds = pairwise(array("I", bytes(column.offsets)))
     if column.validity is None:
         return [values[start:end] for start, end in bounds]
     flags = presence(column, count).tolist()

@@ -37,6 +37,9 @@ Buffer = bytes | memoryview
 COLUMN_BYTES_END: Final = 1 << 31
 """Arrow's offsets are signed 32-bit."""
 
+UNRELEASED_CELLS: Final = 500
+"""numpy's own threshold: up to this length an operation keeps the interpreter's lock."""
+
 _OFFSET: Final = np.dtype("<u4")
 
 assert sys.byteorder == "little", "columns are little-endian and are never swapped"
@@ -85,6 +88,18 @@ def presence(column: Column, count: int) -> NDArray[np.bool_]:
         return np.ones(count, dtype=np.bool_)
     bits = np.frombuffer(column.validity, dtype=np.uint8)
     return np.unpackbits(bits, count=count, bitorder="little").view(np.bool_)
+
+
+def has_empty_cell(column: Column) -> bool:
+    """Return True if a cell of a column in which all are present has no bytes."""
+    if len(column.offsets) == 8:
+        return not column.values
+    bounds = offset_array(column.offsets)
+    for start in range(0, len(bounds) - 1, UNRELEASED_CELLS):
+        run = bounds[start : start + UNRELEASED_CELLS + 1]
+        if np.count_nonzero(run[1:] == run[:-1]):
+            return True
+    return False
 
 
 def canonical_column(column: Column | None, count: int, *, absence: bool) -> Column | None:

@@ -145,12 +145,6 @@ class Gap(NamedTuple):
         return self.seq or self.last_seq
 
 
-def has_gaps(ops: bytes | bytearray | memoryview | None) -> bool:
-    """Return True if one of a batch's ops, a byte each, is GAP; None = all are APPEND."""
-    # Bytes are searched at once; a view would make a number of each of them.
-    return ops is not None and Op.GAP in bytes(ops)
-
-
 def effective_version(version: bytes, seq: int) -> bytes:
     """Return the version that readers get: the stored one, or the seq in 8 bytes if none was set."""
     return version or seq.to_bytes(8, "big")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from eddyline.core.records.column import size_array
-from eddyline.core.records.record import RECORD_OVERHEAD_BYTES, Gap, Op, has_gaps
+from eddyline.core.records.record import RECORD_OVERHEAD_BYTES, Gap, Op
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,13 +41,8 @@ def row_bytes(batch: Batch) -> NDArray[np.int64]:
 
 
 def counted_bytes(batch: Batch) -> NDArray[np.int64]:
-    """Return the bytes of each record; 0 for records of op GAP."""
+    """Return the bytes of each record; 0 for records of op GAP. Their sum: `Batch.record_bytes`."""
     sizes = row_bytes(batch)
-    if has_gaps(batch.ops):
+    if batch.has_gaps:
         sizes[batch.ops_array() == Op.GAP] = 0
     return sizes
-
-
-def counted_total(batch: Batch) -> int:
-    """Return the bytes of all records; rows are examined only if the batch has gap records."""
-    return int(counted_bytes(batch).sum()) if has_gaps(batch.ops) else batch.content_bytes

@@ -16,7 +16,15 @@ import numpy as np
 
 from eddyline.core.errors import BatchTooLarge, InvalidOp, MalformedColumns, RecordTooLarge
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.column import COLUMN_BYTES_END, Column, canonical_column, offset_array, presence, size_array
+from eddyline.core.records.column import (
+    COLUMN_BYTES_END,
+    UNRELEASED_CELLS,
+    Column,
+    canonical_column,
+    offset_array,
+    presence,
+    size_array,
+)
 from eddyline.core.records.fixed import canonical_each, canonical_ops, canonical_seqs, canonical_times
 from eddyline.core.records.gap import OF_SOURCE, gap_of
 from eddyline.core.records.meta import check_meta_cells
@@ -30,7 +38,6 @@ from eddyline.core.records.record import (
     TAG_BYTES_MAX,
     VERSION_BYTES_MAX,
     Op,
-    has_gaps,
 )
 
 if TYPE_CHECKING:
@@ -41,8 +48,6 @@ if TYPE_CHECKING:
 _KNOWN_OPS: Final = bytes(Op)
 _NO_BYTES: Final = bytes(4)
 _TRUE: Final = b"\1"
-UNRELEASED_CELLS: Final = 500
-"""numpy's own threshold: up to this length an operation keeps the interpreter's lock."""
 
 
 def validated(batch: Batch, *, source: bool = False, default_op: int = 0) -> Batch:
@@ -108,18 +113,6 @@ def check_count(count: int) -> None:
     if count > APPEND_RECORDS_MAX:
         message = f"{count} records, at most {APPEND_RECORDS_MAX} an append"
         raise BatchTooLarge(message, count=count, limit=APPEND_RECORDS_MAX)
-
-
-def has_empty_cell(column: Column) -> bool:
-    """Return True if a cell of a column in which all are present has no bytes."""
-    if len(column.offsets) == 8:
-        return not column.values
-    bounds = offset_array(column.offsets)
-    for start in range(0, len(bounds) - 1, UNRELEASED_CELLS):
-        run = bounds[start : start + UNRELEASED_CELLS + 1]
-        if np.count_nonzero(run[1:] == run[:-1]):
-            return True
-    return False
 
 
 def check_ops(batch: Batch) -> None:
@@ -265,7 +258,7 @@ def _check_records(batch: Batch, *, source: bool) -> None:
             if column is not None:
                 sizes += size_array(column)
         _check_sizes(sizes, "data", limit)
-    if source and has_gaps(batch.ops):
+    if source and batch.has_gaps:
         _check_gaps(batch)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.record import Op
-from eddyline.core.records.size import counted_total
 from eddyline.store.fsck.findings import ASK
 from eddyline.store.fsck.segments import ExpectedFile, check_file
 from eddyline.store.log.deletion import visible
@@ -95,7 +94,7 @@ class TopicCheck:
         rows = visible(batch, self._topic.floors, self._topic.deleted_seqs)
         gaps = 0 if rows.ops is None else bytes(rows.ops).count(Op.GAP)
         self._count += rows.count - gaps
-        self._bytes += counted_total(rows) if rows.count else 0
+        self._bytes += rows.record_bytes if rows.count else 0
 
     def _check_totals(self) -> None:
         topic = self._topic

@@ -64,13 +64,8 @@ class Ack(asyncio.Future[AppendResult]):
         return False
 
 
-def new_ack() -> Ack:
-    """One of the running loop."""
-    return Ack(loop=asyncio.get_running_loop())
-
-
 def acknowledged(result: AppendResult) -> Ack:
     """That of an append whose outcome is known."""
-    ack = new_ack()
+    ack = Ack()
     ack.set_result(result)
     return ack

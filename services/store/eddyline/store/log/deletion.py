@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from eddyline.core.records.match import Match, MatchField, MatchKind, matched
-from eddyline.core.records.record import Op, has_gaps
+from eddyline.core.records.record import Op
 from eddyline.core.records.size import counted_bytes
 from eddyline.store.log.seq_set import BadSeqSet, SeqSet
 
@@ -92,7 +92,7 @@ def removed_rows(batch: Batch, deletion: Deletion, *, trim_seq: int, deleted: Se
     else:
         indices = matched(batch, deletion.match)
         indices = indices[(indices >= start) & (indices < stop)]
-    if len(indices) and has_gaps(batch.ops):
+    if len(indices) and batch.has_gaps:
         indices = indices[batch.ops_array()[indices] != Op.GAP]
     if len(indices):
         gone = deleted.mask(batch)

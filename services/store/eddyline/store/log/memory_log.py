@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddyline.core.records.size import counted_total
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -56,7 +54,7 @@ class MemoryLog:
             batch if (gone := seqs.mask(batch)) is None else batch.select(np.flatnonzero(~gone)) for batch in self
         ]
         kept = [
-            (batch, size if batch is old else counted_total(batch))
+            (batch, size if batch is old else batch.record_bytes)
             for batch, old, size in zip(batches, self._batches, self._sizes, strict=True)
             if batch.count
         ]

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.model.topic import Durability, Kind, TopicConfig, TopicInfo
+from eddyline.core.model.topic import Discard, Durability, Kind, TopicConfig, TopicInfo
 from eddyline.core.records.gap import OF_SOURCE, split_gaps
-from eddyline.core.records.record import Gap, Op, has_gaps
+from eddyline.core.records.record import Gap, Op
 from eddyline.core.runtime.clock import wait_event
 from eddyline.store.log.floors import Floors, earliest_seq, record_count
 from eddyline.store.log.idempotency_keys import IdempotencyKeys, KeyBudget, KeyedAppend
@@ -70,6 +70,7 @@ class Topic:
         "head_seq",
         "id",
         "index",
+        "is_ephemeral",
         "kind",
         "last_commit_s",
         "last_ts_ms",
@@ -97,6 +98,8 @@ class Topic:
         self.id = topic_id
         self.kind = kind
         self.config = config
+        self.is_ephemeral = config.durability is Durability.EPHEMERAL
+        """True = its records are in memory alone: for its life, no update of the configuration changes that."""
         self.config_version = 1
         self.create_ts_ms = create_ts_ms
         self.source = ""
@@ -193,11 +196,6 @@ class Topic:
     # state -------------------------------------------------------------------------------------------------------
 
     @property
-    def is_ephemeral(self) -> bool:
-        """True = its records are in memory alone."""
-        return self.config.durability is Durability.EPHEMERAL
-
-    @property
     def folds(self) -> bool:
         """True = it has a fold."""
         return self.kind is Kind.KV
@@ -222,15 +220,31 @@ class Topic:
         """True = seqs are reserved ahead; an FSYNC topic's are synced themselves."""
         return self.config.durability is not Durability.FSYNC
 
+    @property
+    def may_get_room(self) -> bool:
+        """True = the topic refuses appends over its cap, and has records that expire: retention may make room."""
+        return self.config.discard is Discard.REJECT and self.config.ttl_ms > 0
+
+    def stage(self, batch: Batch, record_bytes: int) -> int:
+        """Give a batch the next seqs and count it as staged; return its first seq. `record_bytes` is the batch's."""
+        first_seq = self.staged_seq + 1
+        self.staged_seq += batch.count
+        self.staged_bytes += record_bytes
+        self.hold(batch)
+        if self.kind is Kind.KV and batch.count:
+            placed = batch.with_seqs(first_seq, 0)
+            self.unapplied.append(placed)
+            for overlay in self.overlays:
+                overlay.append(placed)
+        return first_seq
+
     def hold(self, batch: Batch) -> None:
         """A batch is staged or replayed: from its first record on the topic is not empty."""
         if not self.has_records and batch.count:
             self.has_records = batch.ops is None or bool(bytes(batch.ops).strip(_GAP))
 
     def note_gaps(self, batch: Batch) -> None:
-        """Gap records of a published batch are not counted, and neither are the seqs that they say are lost."""
-        if not has_gaps(batch.ops):
-            return
+        """Count neither the gap records of a published batch, nor the seqs that they say are lost."""
         for item in split_gaps(batch):
             if isinstance(item, Gap):
                 first_seq = item.seq if item.reason in OF_SOURCE else min(item.first_seq, item.seq)

@@ -15,7 +15,7 @@ from eddyline.core.errors import CursorAhead, NotKv, TopicNotFound
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import split_gaps
 from eddyline.core.records.match import Match, MatchField, MatchKind, matched
-from eddyline.core.records.record import Op, has_gaps
+from eddyline.core.records.record import Op
 from eddyline.store.log.deletion import visible
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _revisions(topic: Topic, stored: Batch, key: bytes, after_seq: int, last_seq
     batch = visible(stored, topic.floors, topic.deleted_seqs)
     batch = batch.slice(batch.index_after(after_seq), batch.index_after(last_seq))
     indices = matched(batch, Match(MatchField.KEY, MatchKind.EQ, key))
-    if has_gaps(batch.ops):
+    if batch.has_gaps:
         indices = np.union1d(indices, np.flatnonzero(batch.ops_array() == Op.GAP))
     return batch.select(indices)
 

@@ -22,7 +22,6 @@ from eddyline.core.model.source import SourceReport
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.gap import split_gaps
 from eddyline.core.records.record import Gap
-from eddyline.core.records.size import counted_total
 from eddyline.store.catalog.catalog import ErasingEntry
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.erase import erase_entries
@@ -103,7 +102,7 @@ class Replay:
         topic, batch = self._table.by_id(frame.topic_id), frame.batch
         assert batch is not None
         if topic is not None and batch.count and batch.last_seq > topic.segmented_seq:
-            size = counted_total(batch)
+            size = batch.record_bytes
             topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
             self._table.has_grown(topic)
 
@@ -184,8 +183,9 @@ class Replay:
         topic.hold(batch)
         if batch.count:
             check_follows(topic, batch, location)
-            topic.note_gaps(batch)
-            size = counted_total(batch)
+            if batch.has_gaps:
+                topic.note_gaps(batch)
+            size = batch.record_bytes
             if batch.last_seq > topic.segmented_seq:
                 topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
                 self._table.has_grown(topic)
@@ -195,10 +195,10 @@ class Replay:
         first_seq = frame.first_seq
         writers: dict[str, WriterState] = {}
         for mark in frame.marks:
-            if mark.has_key:
+            if mark.idempotency_key:
                 done = KeyedAppend(mark.content_hash, first_seq, first_seq + mark.count - 1, frame.ts_ms)
                 topic.keys.commit(mark.idempotency_key, done)
-            if mark.has_writer:
+            if mark.writer:
                 topic.writers.commit(mark.writer, mark.fence, mark.new, now_ms=frame.ts_ms)
                 writers[mark.writer] = WriterState(mark.fence, mark.new)
             first_seq += mark.count

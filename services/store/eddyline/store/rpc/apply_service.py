@@ -14,7 +14,6 @@ from eddyline.core.records.record import POSITION_BYTES_MAX
 from eddyline.core.telemetry.trace_context import traceparent_of
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.rpc.follow_call import FollowCall
-from eddyline.store.rpc.requests import default_op
 from eddyline.v1 import apply_pb2, apply_pb2_grpc
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         _check_fence(request.fence)
         _check_position(request.previous, "previous")
         _check_position(request.new, "new", bytes_min=1)
-        batch = await _batch(shard, request)
+        batch = _batch(shard, request)
         result = await shard.apply_batch(
             request.source,
             fence=request.fence,
@@ -162,15 +161,15 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         await FollowCall(self._handle, steps=request_iterator, context=context).run()
 
 
-async def _batch(shard: ShardApi, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
-    """The batch to apply; None where only the position moves."""
-    check_name(request.source, "source")
+def _batch(shard: ShardApi, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
+    """Return the batch to apply; None = only the position moves."""
     if not request.batch.count:
+        check_name(request.source, "source")
         if request.batch.ByteSize():
             raise MalformedColumns("a batch of count 0 has columns", field="batch.count")
         return None
-    topic = (await shard.get_source(request.source)).definition.topic
-    return wire.batch_from_columns(request.batch, source=True, default_op=default_op(shard.kind_of(topic)))
+    kind = shard.source_kind(request.source)
+    return wire.batch_from_columns(request.batch, source=True, default_op=wire.default_op(kind))
 
 
 def _check_fence(fence: int) -> None:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.codec import records as wire
 from eddyline.core.codec.state import kind_from_pb, topic_config_from_pb
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.model.topic import Kind, check_config
+from eddyline.core.model.topic import check_config
 from eddyline.core.records.record import (
     EXPECTED_VERSIONS_MAX,
     IDEMPOTENCY_KEY_BYTES_MAX,
     KEY_BYTES_MAX,
     VERSION_BYTES_MAX,
-    Op,
 )
 from eddyline.store.log.append import AppendRequest, NewTopic, WriterPosition
 
 if TYPE_CHECKING:
     from eddyline.core.model.read import RecordFilter
+    from eddyline.core.model.topic import Kind
     from eddyline.core.records.batch import Batch
     from eddyline.v1 import log_pb2, topic_pb2
 
@@ -68,19 +68,14 @@ def append_request(
     )
 
 
-def default_op(kind: Kind | None) -> Op:
-    """What a record without op does."""
-    return Op.PUT if kind is Kind.KV else Op.APPEND
-
-
 def _batch(request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch, rows: bytes | None, kind: Kind | None) -> Batch:
     which = request.WhichOneof("batch")
     if rows is not None:
-        batch = wire.batch_from_row_bytes(rows, default_op=default_op(kind))
+        batch = wire.batch_from_row_bytes(rows, default_op=wire.default_op(kind))
     elif which == "rows":
-        batch = wire.batch_from_rows(request.rows, default_op=default_op(kind))
+        batch = wire.batch_from_rows(request.rows, default_op=wire.default_op(kind))
     elif which == "columns":
-        batch = wire.batch_from_columns(request.columns, default_op=default_op(kind))
+        batch = wire.batch_from_columns(request.columns, default_op=wire.default_op(kind))
     else:
         raise InvalidArgument("an append needs rows or columns", field="batch")
     if batch.version is not None:

@@ -32,6 +32,13 @@ class ShardApi(StoreLink, Protocol):
     def kind_of(self, name: str) -> Kind | None:
         """A topic's kind, None where there is none: what an append's default op depends on. One look-up, no waiting."""
 
+    def source_kind(self, name: str) -> Kind:
+        """Return the kind of a source's topic. One look-up, no waiting.
+
+        Raises:
+            InvalidName, SourceNotFound.
+        """
+
     async def wait_seq(self, topic: str, seq: int, *, wait_s: float) -> int:
         """Wait until `seq` is applied and visible, at most `wait_s`; the head then, below `seq` where time was up.
 

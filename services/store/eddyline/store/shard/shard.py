@@ -175,18 +175,18 @@ class Shard:
     async def apply_batch(
         self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
-        found = self._sources.get(source)
+        self._check_open()
+        fed = self._sources.get(source)
         request = AppendRequest(
-            topic=found.definition.topic,
+            topic=fed.definition.topic,
             batch=batch if batch is not None else Batch.from_rows([]),
             writer=WriterPosition(source, fence, previous, new),
             source=True,
             traceparent=traceparent,
         )
-        self._check_open()
-        result = await (await self._engine.stage(found.topic, request))
+        result = await (await self._engine.stage(fed.topic, request))
         if batch is not None and not result.deduplicated:
-            self._sources.applied(found, batch)
+            self._sources.applied(fed, batch)
         return result
 
     async def _create_if_missing(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
@@ -354,6 +354,14 @@ class Shard:
 
     async def get_source(self, name: str) -> SourceInfo:
         return self._sources.info(self._sources.get(name))
+
+    def source_kind(self, name: str) -> Kind:
+        """Return the kind of a source's topic.
+
+        Raises:
+            InvalidName, SourceNotFound.
+        """
+        return self._sources.get(name).topic.kind
 
     async def list_sources(self) -> Sequence[SourceInfo]:
         return await self.list_sources_page("", len(self._sources))

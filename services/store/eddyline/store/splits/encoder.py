@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 from eddyline.core.records.arrow import arrow_schema, to_arrow
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import split_gaps
-from eddyline.core.records.record import Gap, has_gaps
+from eddyline.core.records.record import Gap
 from eddyline.store.splits.filter import passing
 from eddyline.store.splits.model import ArrowMessage
 
@@ -70,7 +70,7 @@ def encoded(parts: Iterable[SplitRows], scan: SplitScan) -> Encoded:
             batch = batch.select(np.flatnonzero(~part.hidden))
         live_count += batch.count
         indices = passing(batch, split_filter)
-        with_gaps = has_gaps(batch.ops)
+        with_gaps = batch.has_gaps
         if not with_gaps and columns:
             batch = _narrowed(batch, columns)
         selected = batch if indices is None else batch.select(indices)

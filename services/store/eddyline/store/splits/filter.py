@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from eddyline.core.model.record_filter import matching
 from eddyline.core.records.cells import cells_of
-from eddyline.core.records.record import Op, has_gaps
+from eddyline.core.records.record import Op
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +47,7 @@ def passing(batch: Batch, split_filter: SplitFilter) -> NDArray[np.int64] | None
         passes &= _within(batch, split_filter)
     if split_filter.share_count:
         passes &= _of_share(batch, split_filter)
-    if has_gaps(batch.ops):
+    if batch.has_gaps:
         passes |= batch.ops_array() == Op.GAP
     return None if passes.all() else np.flatnonzero(passes)
 

@@ -85,7 +85,7 @@ class AdmissionControl:
         """
         if self.memory_is_full:
             raise memory_full()
-        if committer.staged_count >= STAGED_APPENDS_MAX or committer.staged_bytes >= STAGED_BYTES_MAX:
+        if len(committer.staged) >= STAGED_APPENDS_MAX or committer.staged_bytes >= STAGED_BYTES_MAX:
             raise Throttled("too many appends wait for the disk", retryAfterMs=RETRY_AFTER_MS)
         if topic.kind is Kind.KV and (
             applier.lag_records >= APPLY_LAG_RECORDS_MAX or applier.lag_bytes >= APPLY_LAG_BYTES_MAX
@@ -173,7 +173,7 @@ class AdmissionControl:
 
     def pressure(self, committers: Sequence[GroupCommitter], applier: FoldApplier) -> float:
         """How near the nearest limit is: 0 to 1, and above it for a moment."""
-        staged_count = max(committer.staged_count for committer in committers)
+        staged_count = max(len(committer.staged) for committer in committers)
         staged_bytes = max(committer.staged_bytes for committer in committers)
         return max(
             staged_count / STAGED_APPENDS_MAX,

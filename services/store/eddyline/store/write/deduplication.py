@@ -1,6 +1,6 @@
-"""Retries: the append that another one repeats, known by its idempotency key or by its writer's position.
+"""Deduplication of retries: finds the append that another one repeats, by its idempotency key or its writer's position.
 
-I1: a retry of an append under way waits for that one's outcome and is answered with it; one that is stored is answered at
+I1: a retry of an append in flight waits for that append's outcome and returns it; a retry of a stored append is answered at
 once. Nothing is staged here.
 Threading: event loop only.
 """
@@ -11,50 +11,53 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.store_link.protocol import AppendResult
-from eddyline.store.log.append import acknowledged, new_ack
+from eddyline.store.log.append import Ack, acknowledged
 from eddyline.store.log.idempotency_keys import PendingAppend
 from eddyline.store.storage.wal.columns import content_hash
 from eddyline.store.write.staged import fail_future
 
 if TYPE_CHECKING:
-    from eddyline.store.log.append import Ack, AppendRequest
+    from eddyline.store.log.append import AppendRequest
     from eddyline.store.log.topic import Topic
+    from eddyline.store.runtime.age_clock import AgeClock
 
 
-class Retry(NamedTuple):
-    """The acknowledgement of a known append. `raises_fence`: its writer is where it wants to be, but carries a larger fence,
-    which has to be stored before it is answered."""
+class Duplicate(NamedTuple):
+    """The acknowledgement of an append staged before. `raises_fence`: its writer is at the new position already, but
+    carries a larger fence, which must be stored before the answer."""
 
     ack: Ack
     raises_fence: bool
 
 
-def find(topic: Topic, request: AppendRequest, *, now_ms: int) -> Retry | None:
-    """The append that this one repeats; None = it is a new one.
+def find_duplicate(topic: Topic, request: AppendRequest, ages: AgeClock) -> Duplicate | None:
+    """Return the earlier append that this one repeats; None = it is a new one. `ages` dates idempotency keys.
 
     Raises:
         IdempotencyConflict: the key stands for other content. StaleFence, StalePosition.
     """
-    known = _by_key(topic, request, now_ms)
+    ack = _ack_of_key(topic, request, ages) if request.idempotency_key else None
     move = request.writer
     if move is None:
-        return Retry(known, raises_fence=False) if known is not None else None
-    writer = topic.writers.get(move.writer)
-    if known is None:
-        found = topic.writers.check(move, leased=request.source)
-        if found is None:
+        return Duplicate(ack, raises_fence=False) if ack is not None else None
+    writers = topic.writers
+    if ack is not None:
+        writer = writers.get(move.writer)
+    else:
+        repeated_at = writers.check(move, leased=request.source)
+        if repeated_at is None:
             return None
-        writer = found
-        known = repeated(writer.ack) if writer.ack is not None else acknowledged(_stored(topic))
-    return Retry(known, raises_fence=move.new == writer.position and move.fence > writer.fence)
+        writer = repeated_at
+        ack = follow_ack(writer.ack) if writer.ack is not None else acknowledged(_stored_move(topic))
+    return Duplicate(ack, raises_fence=move.new == writer.position and move.fence > writer.fence)
 
 
-def repeated(awaited: Ack, answer: Ack | None = None) -> Ack:
-    """A second acknowledgement of an append under way, marked as such: when `awaited` is settled, with its result or that
-    of `answer`, which was staged before it and is settled then."""
-    second = new_ack()
+def follow_ack(first: Ack, answer: Ack | None = None) -> Ack:
+    """Return a second acknowledgement of an append in flight. It resolves with `first`: marked as deduplicated, with the
+    result of `first` or that of `answer`, which was staged before `first` and is resolved by then."""
+    second = Ack()
 
-    def settle_second(done: asyncio.Future[AppendResult]) -> None:
+    def resolve_second(done: asyncio.Future[AppendResult]) -> None:
         if second.done():
             return
         if (error := done.exception()) is not None:
@@ -62,26 +65,24 @@ def repeated(awaited: Ack, answer: Ack | None = None) -> Ack:
         else:
             second.set_result((answer or done).result()._replace(deduplicated=True))
 
-    awaited.add_done_callback(settle_second)
+    first.add_done_callback(resolve_second)
     return second
 
 
-def _by_key(topic: Topic, request: AppendRequest, now_ms: int) -> Ack | None:
-    if not request.idempotency_key:
-        return None
-    found = topic.keys.find(
+def _ack_of_key(topic: Topic, request: AppendRequest, ages: AgeClock) -> Ack | None:
+    match = topic.keys.find(
         request.idempotency_key.encode(),
         content_hash(request.batch),
-        now_ms=now_ms,
+        now_ms=ages.now_ms(),
         window_ms=topic.config.idempotency_window_ms,
     )
-    if isinstance(found, PendingAppend):
-        return repeated(found.ack)
-    if found is not None:
-        return acknowledged(AppendResult(found.first_seq, found.last_seq, topic.id, found.ts_ms, deduplicated=True))
+    if isinstance(match, PendingAppend):
+        return follow_ack(match.ack)
+    if match is not None:
+        return acknowledged(AppendResult(match.first_seq, match.last_seq, topic.id, match.ts_ms, deduplicated=True))
     return None
 
 
-def _stored(topic: Topic) -> AppendResult:
-    """The answer to a move that is stored: its seqs are not known any more."""
+def _stored_move(topic: Topic) -> AppendResult:
+    """The answer to a stored move: its seqs are not known any more."""
     return AppendResult(0, 0, topic.id, topic.last_ts_ms, deduplicated=True)

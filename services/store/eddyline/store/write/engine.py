@@ -18,21 +18,19 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from eddyline.core.errors import CommitUnknown, EddylineError, TopicNotFound
-from eddyline.core.model.topic import Kind
+from eddyline.core.model.topic import Durability, Kind
 from eddyline.core.records.batch import Batch
-from eddyline.core.records.size import counted_total
 from eddyline.core.runtime.tasks import noop
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.core.telemetry.tracing import NOOP_TRACER
-from eddyline.store.log.append import new_ack
+from eddyline.store.log.append import Ack
 from eddyline.store.log.idempotency_keys import KeyedAppend
 from eddyline.store.log.memory_log import MemoryLog
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.stats import ShardMetrics
 from eddyline.store.storage.wal.columns import content_hash
 from eddyline.store.storage.wal.frame import AppendMark, FrameType, control_body
-from eddyline.store.write import deduplication as retries
-from eddyline.store.write import validation as staging
+from eddyline.store.write import deduplication, validation
 from eddyline.store.write.admission import RetainedQuota
 from eddyline.store.write.fold_apply import FoldApplier
 from eddyline.store.write.group_commit import GroupCommitter
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.store.fold.fold import Fold
-    from eddyline.store.log.append import Ack, AppendRequest, WriterPosition
+    from eddyline.store.log.append import AppendRequest, WriterPosition
     from eddyline.store.log.batch_cache import BatchCache
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
@@ -132,10 +130,10 @@ class Engine:
         """Stage an append; return when it has its place in the topic's order. The future is its acknowledgement.
 
         Raises:
-            whatever `staging` refuses, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
+            whatever `validation` refuses, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
         """
-        staging.check_request(topic, request)
-        settles = staging.may_get_room(topic)
+        validation.check_request(topic, request)
+        settles = topic.may_get_room
         if not request.expected_versions and not settles and not topic.is_gated:
             return self._stage(topic, request)
         async with topic.gate:
@@ -155,7 +153,7 @@ class Engine:
             known = self._known(topic, request)
             if known is not None:
                 return known
-            staging.check_versions(request.expected_versions, stored, overlay)
+            validation.check_versions(request.expected_versions, stored, overlay)
             return self._stage(topic, request)
         finally:
             # by identity: two overlays of equal batches are two overlays
@@ -165,12 +163,12 @@ class Engine:
         known = self._known(topic, request)
         if known is not None:
             return known
+        size = request.batch.record_bytes
         self._check_open(topic, request)
-        staging.check_head(topic, request.expected_head_seq)
-        size = counted_total(request.batch)
-        staging.check_caps(topic, request.batch.count, size)
+        validation.check_head(topic, request.expected_head_seq)
+        validation.check_caps(topic, request.batch.count, size)
         self._take_room(size)
-        ack = new_ack()
+        ack = Ack()
         mark, writer = AppendMark(request.batch.count), request.writer
         if request.idempotency_key:
             key, digest = request.idempotency_key.encode(), content_hash(request.batch)
@@ -179,15 +177,7 @@ class Engine:
         if writer is not None:
             mark = mark._replace(writer=writer.writer, fence=writer.fence, previous=writer.previous, new=writer.new)
             topic.writers.stage(writer, ack)
-        first_seq = topic.staged_seq + 1
-        topic.staged_seq += request.batch.count
-        topic.staged_bytes += size
-        topic.hold(request.batch)
-        if topic.kind is Kind.KV and request.batch.count:
-            placed = request.batch.with_seqs(first_seq, 0)
-            topic.unapplied.append(placed)
-            for overlay in topic.overlays:
-                overlay.append(placed)
+        first_seq = topic.stage(request.batch, size)
         sync = self._reserve(topic)
         staged = StagedAppend(
             topic=topic,
@@ -209,23 +199,23 @@ class Engine:
         Raises:
             whatever `stage` would: the topic is not made then.
         """
-        staging.check_new(topic, request)
+        validation.check_new(topic, request)
         self._check_room(topic)
 
     def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
         """The acknowledgement of an append that this one repeats, by key or by position."""
         if request.writer is None and not request.idempotency_key:
             return None
-        known = retries.find(topic, request, now_ms=self._ages.now_ms())
+        known = deduplication.find_duplicate(topic, request, self._ages)
         move = request.writer
         if known is None or move is None or not known.raises_fence:
             return known.ack if known is not None else None
-        return retries.repeated(self._raise_fence(topic, request, move), known.ack)
+        return deduplication.follow_ack(self._raise_fence(topic, request, move), known.ack)
 
     def _raise_fence(self, topic: Topic, request: AppendRequest, move: WriterPosition) -> Ack:
         """Stage a larger fence for a writer that is where it wants to be: an append of no record, always fdatasynced."""
         self._check_open(topic, request)
-        ack = new_ack()
+        ack = Ack()
         topic.writers.stage(move, ack)
         mark = AppendMark(0, writer=move.writer, fence=move.fence, previous=move.new, new=move.new)
         self.committer(topic.id).stage(
@@ -245,7 +235,7 @@ class Engine:
         self._check_room(topic)
         if topic.closing or topic.deleted:
             raise TopicNotFound(f"no topic {topic.name}", topic=topic.name)
-        staging.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
+        validation.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
 
     def _check_room(self, topic: Topic) -> None:
         try:
@@ -265,7 +255,7 @@ class Engine:
 
     def _reserve(self, topic: Topic) -> bool:
         """Reserve seqs ahead where half is used. True = the append waits for a fdatasync: of a reservation, or its own."""
-        if not topic.needs_reservation:
+        if topic.config.durability is Durability.FSYNC:
             return True
         if topic.staged_seq > topic.staged_reserved_seq - RESERVATION_SEQS // 2:
             self.reserve(topic, topic.staged_seq + RESERVATION_SEQS)
@@ -346,7 +336,7 @@ class Engine:
         assert batch is not None
         if batch.count:
             self._keep(topic, batch, frame)
-            topic.head_seq = batch.last_seq
+            topic.head_seq = frame.last_seq
             self.appended_count += batch.count
             self.measures.appended_bytes += frame.record_bytes
         self.table.dirty.add(topic)
@@ -366,13 +356,14 @@ class Engine:
     def _keep(self, topic: Topic, batch: Batch, frame: CommitFrame) -> None:
         """The records' place: in the index and the cache, or in memory alone."""
         size = frame.record_bytes
-        topic.note_gaps(batch)
+        if batch.has_gaps:
+            topic.note_gaps(batch)
         topic.record_bytes += size
         if not topic.oldest_ts_ms:
             topic.oldest_ts_ms = frame.ts_ms
         if frame.is_written:
             self.table.has_grown(topic)
-            topic.index.put(batch.first_seq, batch.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
+            topic.index.put(batch.first_seq, frame.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
             joined = len(frame.appends) > 1  # which gives each of them the columns that any has
             self._cache.add((topic.id, frame.location), batch, batch.nbytes if joined else frame.bytes)
         else:
@@ -417,10 +408,10 @@ async def _settled(topic: Topic) -> None:
 def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
     """Keep what makes a retry of `append` known."""
     mark = append.mark
-    if mark.has_key:
+    if mark.idempotency_key:
         last_seq = append.first_seq + mark.count - 1
         topic.keys.commit(mark.idempotency_key, KeyedAppend(mark.content_hash, append.first_seq, last_seq, ts_ms))
-    if mark.has_writer:
+    if mark.writer:
         topic.writers.commit(mark.writer, mark.fence, mark.new, append.ack, now_ms=ts_ms)
 
 

@@ -138,8 +138,8 @@ class FoldApplier:
                 self._failure = error
                 break
         self.stalled = False
-        self._measures.apply_s.observe(self._clock.monotonic_s() - started_s)
         self._release(frames)
+        self._measures.apply_s.observe(self._clock.monotonic_s() - started_s)
         if self._failure is not None:
             self._on_failure(frames, self._failure)
             return
@@ -172,8 +172,6 @@ def _fold_write(frame: CommitFrame) -> FoldWrite:
     writers = {
         append.mark.writer: WriterState(append.mark.fence, append.mark.new)
         for append in frame.appends
-        if append.mark.has_writer
+        if append.mark.writer
     }
-    if batch.count == 0:
-        return FoldWrite(topic.id, frame.appends[-1].first_seq - 1, [], list(writers.items()))
-    return FoldWrite(topic.id, batch.last_seq, entries_of(batch), list(writers.items()))
+    return FoldWrite(topic.id, frame.last_seq, entries_of(batch) if batch.count else [], list(writers.items()))

@@ -95,7 +95,8 @@ class GroupCommitter:
         self._hand_on = hand_on
         self._pressure = pressure
         self._measures = measures
-        self._staged: list[StagedAppend | StagedControl] = []
+        self.staged: list[StagedAppend | StagedControl] = []
+        """Appends and control frames that wait for a group, in order."""
         self._is_due = False
         self._gathers = False
         self._broken: asyncio.Future[None] | None = None
@@ -118,14 +119,9 @@ class GroupCommitter:
         self.failed_reason = ""
         self.spare_wanted = asyncio.Event()
 
-    @property
-    def staged_count(self) -> int:
-        """Appends and controls that wait for a group."""
-        return len(self._staged)
-
     def stage(self, item: StagedAppend | StagedControl) -> None:
         """Put it behind all that is staged."""
-        self._staged.append(item)
+        self.staged.append(item)
         if isinstance(item, StagedAppend):
             self.staged_bytes += item.bytes
         self._idle.clear()
@@ -196,11 +192,11 @@ class GroupCommitter:
         self._end(ended)  # behind the next one's begin: the disk is not kept waiting
         if not self._groups:
             self._between.set()
-            if not self._staged:
+            if not self.staged:
                 self._idle.set()
 
     def _may_begin(self) -> bool:
-        if not self._staged or self._holds:
+        if not self.staged or self._holds:
             return False
         if not self._groups:
             return True
@@ -209,7 +205,7 @@ class GroupCommitter:
 
     def _window_s(self) -> float:
         """For how long the next group gathers: not at all where there is no pressure, or a lone append, however large."""
-        if self._groups or len(self._staged) < 2:
+        if self._groups or len(self.staged) < 2:
             return 0.0
         pressure = self._pressure()
         if pressure <= WINDOW_PRESSURE:
@@ -324,7 +320,7 @@ class GroupCommitter:
         open_frames: dict[int, CommitFrame] = {}
         synced_topics: set[int] = set()
         group_bytes = taken = 0
-        for item in self._staged:
+        for item in self.staged:
             if frames and group_bytes >= GROUP_BYTES_MAX:
                 break
             taken += 1
@@ -352,23 +348,24 @@ class GroupCommitter:
             frame.record_bytes += item.record_bytes
             if item.sync or topic.config.durability is Durability.FSYNC:
                 synced_topics.add(topic.id)
-        del self._staged[:taken]
+        del self.staged[:taken]
         for frame in frames:
             if frame.topic is not None and frame.topic.id in synced_topics:
                 frame.sync = True
         return frames
 
     def _body(self, frame: CommitFrame) -> FrameBody:
-        """The frame's body; its batch gets its place and time."""
+        """Give the frame's batch its place and time; return the frame's body."""
         if frame.control is not None:
             return frame.control.body
         topic, appends = frame.topic, frame.appends
         assert topic is not None
         frame.ts_ms = topic.last_ts_ms = max(topic.last_ts_ms, self._clock.now_ms())
-        joined = appends[0].batch if len(appends) == 1 else Batch.concat([a.batch for a in appends])
+        marks = [append.mark for append in appends]
+        joined = appends[0].batch if len(appends) == 1 else Batch.concat([append.batch for append in appends])
         frame.batch = joined.with_seqs(appends[0].first_seq, frame.ts_ms)
-        marked = any(a.mark.has_key or a.mark.has_writer for a in appends)
-        return append_body(topic.id, frame.batch, tuple(a.mark for a in appends) if marked else ())
+        frame.last_seq = appends[0].first_seq + joined.count - 1
+        return append_body(topic.id, frame.batch, marks)
 
     def _fail(self, reason: str, error: Exception, frames: Sequence[CommitFrame], *, were_written: bool = True) -> None:
         """Turn read-only; settle everything that waits."""
@@ -378,7 +375,7 @@ class GroupCommitter:
             fail_frames(frames, CommitUnknown(unknown, cause=type(error).__name__))
         else:
             fail_frames(frames, read_only(reason))
-        for item in self._staged:
+        for item in self.staged:
             fail_future(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
-        self._staged.clear()
+        self.staged.clear()
         self.staged_bytes = 0

@@ -115,6 +115,8 @@ class CommitFrame:
         "batch",
         "bytes",
         "control",
+        "is_written",
+        "last_seq",
         "location",
         "record_bytes",
         "record_count",
@@ -134,8 +136,7 @@ class CommitFrame:
         self.ts_ms = 0
         self.sync = control is not None and control.sync
         self.location = Location(0, 0, 0)
-
-    @property
-    def is_written(self) -> bool:
+        self.last_seq = 0
+        """Seq of the last record once the frame has its place; below the first one's where it has no record."""
+        self.is_written = control is not None or topic is None or not topic.is_ephemeral
         """False = an EPHEMERAL topic's appends: they are in memory alone."""
-        return self.control is not None or self.topic is None or not self.topic.is_ephemeral

@@ -21,9 +21,8 @@ from eddyline.core.errors import (
     VersionMismatch,
 )
 from eddyline.core.model.topic import Discard, Kind, check_name
+from eddyline.core.records.column import has_empty_cell
 from eddyline.core.records.record import POSITION_BYTES_MAX, Op, effective_version
-from eddyline.core.records.size import counted_total
-from eddyline.core.records.validation import has_empty_cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,7 +51,8 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
         check_fold(topic)
     writer = request.writer
     if writer is not None:
-        check_name(writer.writer, "writer")
+        if not request.source:  # a source's name was checked when it was made
+            check_name(writer.writer, "writer")
         if max(len(writer.previous), len(writer.new)) > POSITION_BYTES_MAX:
             raise InvalidArgument(
                 f"a position has at most {POSITION_BYTES_MAX} bytes",
@@ -77,7 +77,7 @@ def check_new(topic: Topic, request: AppendRequest) -> None:
     check_request(topic, request)
     check_versions(request.expected_versions, [None] * len(request.expected_versions), ())
     check_head(topic, request.expected_head_seq)
-    check_caps(topic, request.batch.count, counted_total(request.batch))
+    check_caps(topic, request.batch.count, request.batch.record_bytes)
     if request.writer is not None:
         topic.writers.check(request.writer, leased=False)
 
@@ -144,11 +144,6 @@ def check_head(topic: Topic, expected_head_seq: int | None) -> None:
             headSeq=topic.staged_seq,
             expectedHeadSeq=expected_head_seq,
         )
-
-
-def may_get_room(topic: Topic) -> bool:
-    """True = the topic refuses what is over its cap, and has records that become too old by themselves."""
-    return topic.config.discard is Discard.REJECT and topic.config.ttl_ms > 0
 
 
 def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:

@@ -26,7 +26,6 @@ from xxhash import xxh3_64_intdigest
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.arrow import arrow_schema, to_arrow
 from eddyline.core.records.record import Op
-from eddyline.core.records.size import counted_total
 from eddyline.core.runtime.fs import write_all
 from eddyline.store.storage.segment.batching import record_batches
 from eddyline.store.storage.segment.bloom_filter import FilterBuilder
@@ -191,7 +190,7 @@ def entry_of(batch: Batch, *, offset: int, message: memoryview, is_base: bool) -
         last_ts_ms=last_ts_ms,
         rows=batch.count,
         gap_count=0 if batch.ops is None else bytes(batch.ops).count(Op.GAP),
-        record_bytes=counted_total(batch),
+        record_bytes=batch.record_bytes,
         source_ts_ns_max=source_ts_ns_max,
         offset=offset,
         length=len(message),

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from eddyline.store.storage.wal.append_marks import AppendMark, BadMarks, decode_marks, encode_marks
 from eddyline.store.storage.wal.columns import COLUMN_FLAGS, BadColumns, decode_columns, encode_columns, padding
 
 if TYPE_CHECKING:
@@ -43,6 +42,15 @@ CARRIED: Final = 1 << 13
 
 _PLACE: Final = struct.Struct("<HQQ")
 _CHECKSUM: Final = struct.Struct("<Q")
+
+HASH_BYTES: Final = 16
+
+_SECTION: Final = struct.Struct("<II")
+_MARK: Final = struct.Struct("<IHH")
+_LENGTH: Final = struct.Struct("<H")
+_FENCE: Final = struct.Struct("<Q")
+_HAS_KEY: Final = 1
+_HAS_WRITER: Final = 2
 
 assert HEADER.size == 48
 
@@ -70,6 +78,22 @@ class BadFrame(Exception):
         super().__init__(message)
         self.verified = verified or newer
         self.newer = newer
+
+
+class BadMarks(Exception):
+    """An appends section that does not fit itself or its frame."""
+
+
+class AppendMark(NamedTuple):
+    """One of the appends that a frame joins: its number of records, and its idempotency key and writer position if any."""
+
+    count: int  # type: ignore[assignment]  # the format's word; nobody counts values in a mark
+    idempotency_key: bytes = b""
+    content_hash: bytes = b""
+    writer: str = ""
+    fence: int = 0
+    previous: bytes = b""
+    new: bytes = b""
 
 
 class FrameBody:
@@ -137,12 +161,12 @@ class Frame(NamedTuple):
 
 
 def append_body(topic_id: int, batch: Batch, marks: Sequence[AppendMark] = ()) -> FrameBody:
-    """Build an Append of a batch with consecutive seqs and one time. `marks` describe the joined appends in order;
-    empty if none of them has a key or a writer."""
+    """Build an Append of a batch with consecutive seqs and one time. `marks` describe the joined appends in order; the
+    frame has an appends section only if one of them has a key or a writer."""
     assert batch.seqs is None
     assert batch.ts_ms_each is None
     flags, parts, length = encode_columns(batch)
-    if marks:
+    if any(mark.idempotency_key or mark.writer for mark in marks):
         assert sum(mark.count for mark in marks) == batch.count
         section = encode_marks(marks)
         flags |= APPENDS
@@ -322,3 +346,68 @@ def _decode_body(encoded: bytes) -> ControlBody:
 
 def _seed(shard: int, file_number: int, offset: int) -> int:
     return int(xxh3_64_intdigest(_PLACE.pack(shard, file_number, offset)))
+
+
+def encode_marks(marks: Sequence[AppendMark]) -> bytes:
+    """Encode the section, padded to 8 bytes."""
+    out = bytearray(_SECTION.pack(len(marks), 0))
+    for mark in marks:
+        flags = (_HAS_KEY if mark.idempotency_key else 0) | (_HAS_WRITER if mark.writer else 0)
+        out += _MARK.pack(mark.count, flags, 0)
+        if flags & _HAS_KEY:
+            assert len(mark.content_hash) == HASH_BYTES
+            out += _LENGTH.pack(len(mark.idempotency_key)) + mark.idempotency_key + mark.content_hash
+        if flags & _HAS_WRITER:
+            writer = mark.writer.encode()
+            out += _LENGTH.pack(len(writer)) + writer + _FENCE.pack(mark.fence)
+            out += _LENGTH.pack(len(mark.previous)) + mark.previous
+            out += _LENGTH.pack(len(mark.new)) + mark.new
+    out += bytes(-len(out) & 7)
+    return bytes(out)
+
+
+def decode_marks(section: memoryview) -> tuple[tuple[AppendMark, ...], int]:
+    """Decode the marks; return them and the section's size with its padding.
+
+    Raises:
+        BadMarks: the section reaches beyond the buffer, or has unknown flags.
+    """
+    try:
+        (mark_count, _), offset = _SECTION.unpack_from(section), _SECTION.size
+        marks = list[AppendMark]()
+        for _ in range(mark_count):
+            mark, offset = _decode_mark(section, offset)
+            marks.append(mark)
+        if not marks:
+            raise BadMarks("an appends section of no append")
+    except (struct.error, UnicodeDecodeError):
+        raise BadMarks("the appends section reaches beyond its frame") from None
+    return tuple(marks), offset + 7 & ~7
+
+
+def _decode_mark(section: memoryview, offset: int) -> tuple[AppendMark, int]:
+    count, flags, _ = _MARK.unpack_from(section, offset)
+    offset += _MARK.size
+    if flags & ~(_HAS_KEY | _HAS_WRITER):
+        raise BadMarks(f"append flags {flags:#06x} are of a later version")
+    key = content_hash = previous = new = b""
+    writer, fence = "", 0
+    if flags & _HAS_KEY:
+        key, offset = _text(section, offset)
+        content_hash = bytes(section[offset : offset + HASH_BYTES])
+        offset += HASH_BYTES
+    if flags & _HAS_WRITER:
+        name, offset = _text(section, offset)
+        writer = name.decode()
+        (fence,) = _FENCE.unpack_from(section, offset)
+        previous, offset = _text(section, offset + _FENCE.size)
+        new, offset = _text(section, offset)
+    if offset > len(section):
+        raise BadMarks("the appends section reaches beyond its frame")
+    return AppendMark(count, key, content_hash, writer, fence, previous, new), offset
+
+
+def _text(section: memoryview, offset: int) -> tuple[bytes, int]:
+    (size,) = _LENGTH.unpack_from(section, offset)
+    offset += _LENGTH.size
+    return bytes(section[offset : offset + size]), offset + size

@@ -49,14 +49,10 @@ class SpareFile:
         self._directory = directory
         self._file_bytes = file_bytes
         self._lock = Lock()
-        self._file: File | None = None
+        self.file: File | None = None
+        """The filled file; None = the next `take` has to fill one itself."""
         self.fills = True
         """False = the next spare is a sparse file. Set by the writer."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the next `take` of a file of the usual size need not fill one."""
-        return self._file is not None
 
     def prepare(self) -> None:
         """Fill a spare if there is none.
@@ -66,8 +62,8 @@ class SpareFile:
         """
         if self._lock.acquire(blocking=False):
             try:
-                if self._file is None:
-                    self._file = self._filled(self._file_bytes)
+                if self.file is None:
+                    self.file = self._filled(self._file_bytes)
             finally:
                 self._lock.release()
 
@@ -78,7 +74,7 @@ class SpareFile:
             OSError: there is no file of this number, or it is unknown whether there is.
         """
         with self._lock:
-            file, self._file = self._file, None
+            file, self.file = self.file, None
             if file is not None and size > self._file_bytes:
                 file.close()
                 file = None
@@ -96,7 +92,7 @@ class SpareFile:
     def close(self) -> None:
         """Close the spare, if there is one."""
         with self._lock:
-            file, self._file = self._file, None
+            file, self.file = self.file, None
             if file is not None:
                 file.close()
 

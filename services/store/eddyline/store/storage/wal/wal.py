@@ -237,7 +237,7 @@ class Wal:
     @property
     def spare_ready(self) -> bool:
         """Whether a spare file is ready. If not, the next rotation has to fill one: call `prepare_spare` soon."""
-        return self._spare.ready
+        return self._spare.file is not None
 
     @property
     def end(self) -> WalEnd:

@@ -133,7 +133,7 @@ async def test_watches_of_a_key_that_is_taken_away_end(keys: Keys) -> None:
             for watch in (ending, kept):
                 await watch.until_kind("caught_up")
             keys.take("going")
-            await access.look()
+            await access.poll()
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await ending.next()
             assert unwrap(caught.value).reason == "UNAUTHENTICATED"

@@ -38,20 +38,20 @@ async def test_a_new_key_goes_with_calls_and_a_spoilt_one_is_told_once(
     file.write_text("first\n", encoding="utf-8")
     access = client_access(key_file=str(file))
     replace(file, b"second\n")
-    await files_of(access).look()
+    await files_of(access).poll()
     assert access.key.metadata() == (("authorization", "Bearer second"),)
     replace(file, b"two words\n")
     for _ in range(3):
-        await files_of(access).look()
+        await files_of(access).poll()
     file.unlink()
     for _ in range(3):
-        await files_of(access).look()
+        await files_of(access).poll()
     assert access.key.metadata() == (("authorization", "Bearer second"),)
     assert [record.message for record in caplog.records] == ["key kept"] * 2
     assert all(record.__dict__["fields"]["error"].count(str(file)) == 1 for record in caplog.records)
     assert "two words" not in caplog.text
     replace(file, b"third\n")
-    await files_of(access).look()
+    await files_of(access).poll()
     assert access.key.metadata() == (("authorization", "Bearer third"),)
 
 
@@ -64,18 +64,18 @@ async def test_a_certificate_is_taken_with_its_key_and_not_before(
     first, renewed = files.certificate.read_bytes(), new.sign("client")
     replace(files.certificate, renewed.certificate.read_bytes())
     for _ in range(3):
-        await files_of(access).look()
+        await files_of(access).poll()
     assert shown_chain(access) == first
     assert [record.message for record in caplog.records] == ["certificates kept"]
     replace(files.key, renewed.key.read_bytes())
     files.trust(old, new)
-    await files_of(access).look()
+    await files_of(access).poll()
     assert shown_chain(access) == renewed.certificate.read_bytes()
     assert access.renewed is not None
     assert access.renewed.newest.ca == files.ca.read_bytes()
     for file in (files.certificate, files.key, files.ca):
         file.unlink()
-        await files_of(access).look()
+        await files_of(access).poll()
     assert shown_chain(access) == renewed.certificate.read_bytes()
 
 

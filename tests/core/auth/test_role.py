@@ -11,7 +11,7 @@ import pytest
 
 from eddyline.core.auth.caller_channel import CallerAccess, CallerKey
 from eddyline.core.auth.grant import Scope, caller
-from eddyline.core.auth.role import LOOK_S, RoleAccess
+from eddyline.core.auth.role import POLL_S, RoleAccess
 from eddyline.core.errors import EddylineError, PermissionDenied, Unauthenticated
 from eddyline.core.runtime.settings import CommonSettings, SettingsError, masked
 from eddyline.core.server.server import make_server
@@ -196,7 +196,7 @@ async def test_files_are_looked_at_by_the_clock(tmp_path: Path) -> None:
         assert isinstance(await who_am_i(address, late), Unauthenticated)
         shown = access.caller.key
         while await who_am_i(address, late) != "late" or shown.metadata()[0][1] != "Bearer second-one":
-            clock.advance(LOOK_S)
+            clock.advance(POLL_S)
         assert "second" not in repr(access.caller)
 
 
@@ -225,7 +225,7 @@ async def test_certificate_that_no_handshake_takes_now_warns_at_the_start(
     async with RoleAccess(CommonSettings(**settings)).running(clock):
         warned = [("EDDYLINE_COMMON_TLS_CERT", expected)] if expected else []
         assert warnings_of(caplog) == warned
-        await clock.pass_time(3 * LOOK_S)
+        await clock.pass_time(3 * POLL_S)
         assert warnings_of(caplog) == warned, "once"
 
 
@@ -243,7 +243,7 @@ async def test_certificate_that_expires_while_a_role_runs_warns_then_and_a_renew
     access.tell_dates(clock)
     assert warnings_of(caplog) == [("EDDYLINE_COMMON_TLS_CERT", "it expired at 2026-02-01T00:00:00Z")]
     files.renew(authority.sign_names("second", dns=["localhost"]))
-    await access.look()
+    await access.poll()
     access.tell_dates(clock)
     assert len(warnings_of(caplog)) == 1
 

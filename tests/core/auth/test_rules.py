@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.auth.grant import Grant, Scope
-from eddyline.core.auth.interceptor import judge
+from eddyline.core.auth.interceptor import authorize
 from eddyline.core.auth.rules import RULES
 from eddyline.core.codec.row_split import SplitRequest
 from eddyline.core.errors import PermissionDenied
@@ -89,7 +89,7 @@ def judged(path: str, request: Message, *scopes: Scope) -> PermissionDenied | No
     grant = Grant("tester", frozenset(scopes), ("mine.",), via=via)
     apart = path.startswith("/eddyline.v1.LogService/Append")
     try:
-        judge(rule, path, grant, SplitRequest(request) if apart else request)
+        authorize(rule, path, grant, SplitRequest(request) if apart else request)
     except PermissionDenied as error:
         return error
     return None

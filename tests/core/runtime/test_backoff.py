@@ -34,7 +34,7 @@ def test_a_reset_starts_from_the_base() -> None:
 
 def test_what_the_server_asked_for_is_waited_at_least() -> None:
     backoff = Backoff(Random(1), base_s=0.1, cap_s=0.1)
-    assert all(2.0 <= backoff.next_delay_s(at_least_s=2.0) <= 2.1 for _ in range(100))
+    assert all(2.0 <= backoff.next_delay_s(minimum_s=2.0) <= 2.1 for _ in range(100))
 
 
 def test_the_same_seed_gives_the_same_delays() -> None:

@@ -9,11 +9,11 @@ import pytest
 from eddyline.core.runtime.settings import (
     CommonSettings,
     SettingsError,
-    changed,
     check_range,
     load,
     load_common,
     masked,
+    non_default,
 )
 
 PREFIX = "EDDYLINE_ROLE_"
@@ -172,8 +172,8 @@ def test_common_settings_refuse(name: str, value: str, words: str) -> None:
 
 
 def test_what_a_role_says_at_its_start_is_what_was_changed() -> None:
-    assert changed(CommonSettings(), prefix="X_") == {}
-    assert changed(loaded(API_KEY="hush", NAMES="a,b"), prefix=PREFIX) == {
+    assert non_default(CommonSettings(), prefix="X_") == {}
+    assert non_default(loaded(API_KEY="hush", NAMES="a,b"), prefix=PREFIX) == {
         f"{PREFIX}API_KEY": "***",
         f"{PREFIX}DATA_DIR": "/d",
         f"{PREFIX}NAMES": "a,b",

@@ -23,10 +23,10 @@ def test_file_is_read_when_it_is_another_one(tmp_path: Path) -> None:
     replace(path, b"first")
     file = watched(path)
     assert file.read() == b"first"
-    assert file.look() is None
+    assert file.poll() is None
     replace(path, b"second")
-    assert file.look() == b"second"
-    assert file.look() is None
+    assert file.poll() == b"second"
+    assert file.poll() is None
 
 
 def test_file_that_is_put_in_its_place_while_it_is_opened_is_seen_at_the_next_look(
@@ -43,7 +43,7 @@ def test_file_that_is_put_in_its_place_while_it_is_opened_is_seen_at_the_next_lo
     with monkeypatch.context() as patched:
         patched.setattr(os, "fstat", late)
         assert file.read() == b"first"
-    assert file.look() == b"second"
+    assert file.poll() == b"second"
 
 
 def test_volume_that_is_swapped_as_kubernetes_does_is_seen(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_volume_that_is_swapped_as_kubernetes_does_is_seen(tmp_path: Path) -> No
     file = watched(tmp_path / "file")
     assert file.read() == b"first"
     mount("..2", b"other")
-    assert file.look() == b"other"
-    assert file.look() is None
+    assert file.poll() == b"other"
+    assert file.poll() is None
 
 
 def test_file_that_is_gone_or_too_large_is_looked_at_again(tmp_path: Path) -> None:
@@ -70,12 +70,12 @@ def test_file_that_is_gone_or_too_large_is_looked_at_again(tmp_path: Path) -> No
     path.unlink()
     for _ in range(2):
         with pytest.raises(FileNotFoundError):
-            file.look()
+            file.poll()
     replace(path, b"x" * 11)
     with pytest.raises(FileTooLarge):
-        file.look()
+        file.poll()
     replace(path, b"last")
-    assert file.look() == b"last"
+    assert file.poll() == b"last"
 
 
 def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
@@ -83,28 +83,28 @@ def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
     for path in (first, second):
         replace(path, b"a")
     files = FileSetWatcher(str(first), "", str(second), str(first), bytes_max=10)
-    assert files.look()
-    assert files.look()
-    files.taken()
-    assert not files.look()
+    assert files.poll()
+    assert files.poll()
+    files.mark_read()
+    assert not files.poll()
     replace(second, b"b")
-    assert files.look()
-    files.taken()
+    assert files.poll()
+    files.mark_read()
     first.unlink()
     for _ in range(3):
-        assert files.look()
-        files.taken()
+        assert files.poll()
+        files.mark_read()
     replace(first, b"far too large")
-    assert files.look()
+    assert files.poll()
     replace(first, b"c")
-    assert files.look()
-    files.taken()
-    assert not files.look()
+    assert files.poll()
+    files.mark_read()
+    assert not files.poll()
 
 
 def test_no_files_are_due_once() -> None:
     files = FileSetWatcher("", "", bytes_max=10)
     assert not files
-    assert files.look()
-    files.taken()
-    assert not files.look()
+    assert files.poll()
+    files.mark_read()
+    assert not files.poll()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from eddyline.core.telemetry.metrics import Histogram, Point, counter, counters, gauge, gauges, histogram, one_of
+from eddyline.core.telemetry.metrics import Histogram, MetricPoint, counter, counters, gauge, gauges, histogram, one_of
 from eddyline.core.telemetry.metrics_otlp import OtlpExporter
 from eddyline.core.telemetry.otlp import UNSAID
 from tests.support.telemetry.metric_collector import collecting
@@ -46,8 +46,8 @@ def test_text_has_names_kinds_and_values_as_they_were_given() -> None:
         [
             counter("a_bytes_total", "A.", 3),
             gauge("b_bytes", "B.", True),
-            counters("c_total", "C.", ("source",), [Point(2, ("x",)), Point(4, ('odd "name"\\\n',))]),
-            gauges("d_seconds", "D.", ("source",), [Point(0.5, ("x",))]),
+            counters("c_total", "C.", ("source",), [MetricPoint(2, ("x",)), MetricPoint(4, ('odd "name"\\\n',))]),
+            gauges("d_seconds", "D.", ("source",), [MetricPoint(0.5, ("x",))]),
             histogram("e_seconds", "E.", observed(1, 3, 9)),
         ]
     )
@@ -85,7 +85,7 @@ def test_push_has_names_kinds_and_values_as_they_were_given() -> None:
         exporter = OtlpExporter(url, role="store", version="9", instance="host:1")
         told = [
             counter("a_bytes_total", "A.", 3),
-            gauges("d", "D.", ("source", "state"), [Point(1, ("x", "LIVE"))]),
+            gauges("d", "D.", ("source", "state"), [MetricPoint(1, ("x", "LIVE"))]),
             histogram("e_seconds", "E.", observed(1, 3, 9)),
         ]
         assert exporter.export(told, start_ns=10, now_ns=20) == ""

@@ -95,11 +95,11 @@ async def test_renewed_certificate_is_what_the_next_connection_sees(files: Files
         assert await asyncio.to_thread(shown, at.address) == serial(files.certificate)
         renewed = authority.sign("role")
         replace(files.certificate, renewed.certificate.read_bytes())
-        await at.access.look()
+        await at.access.poll()
         assert await at.asked(authority, "/live") == (200, "live")
         assert await asyncio.to_thread(shown, at.address) != serial(renewed.certificate)
         replace(files.key, renewed.key.read_bytes())
-        await at.access.look()
+        await at.access.poll()
         assert await asyncio.to_thread(shown, at.address) == serial(renewed.certificate)
 
 
@@ -166,7 +166,7 @@ async def test_health_check_of_an_image_asks_by_tls(
         assert await code_of("ready", at.address) == 1
         await board.set_ready(True)
         files.renew(Authority(files.ca.parent / "unknown").sign("role"))
-        await at.access.look()
+        await at.access.poll()
         assert await code_of("ready", at.address) == 0
         assert capsys.readouterr().out == "live\nnot ready\nready\n"
         assert await code_of("live", at.address, encrypted=False) == 1

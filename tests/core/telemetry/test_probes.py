@@ -12,7 +12,7 @@ from eddyline.core.runtime.settings import CommonSettings, SettingsError
 from eddyline.core.server.health import NATS_LEG, STORE_LEG, HealthBoard
 from eddyline.core.telemetry.metrics import counter
 from eddyline.core.telemetry.metrics_export import MetricsExport
-from eddyline.core.telemetry.probes import Probes, Recovered
+from eddyline.core.telemetry.probes import Probes, ReplayProgress
 from tests.support.manual_clock import ManualClock
 from tests.support.telemetry.scrape import http_get
 
@@ -101,19 +101,19 @@ async def test_role_that_stops_is_not_ready() -> None:
 
 
 async def test_recovery_counts_as_started_and_tells_how_far_it_is() -> None:
-    board, far = HealthBoard(), [Recovered()]
+    board, far = HealthBoard(), [ReplayProgress()]
     async with endpoint(Probes(board, recovered=lambda: far[0])) as address:
         assert await asked(address, "/started") == (503, "starting")
-        far[0] = Recovered(30, 120)
+        far[0] = ReplayProgress(30, 120)
         assert await asked(address, "/started") == (200, "started")
         assert await asked(address, "/ready") == (503, "recovering: 30 of 120 bytes of log, 25 %")
-        far[0] = Recovered(120, 120)
+        far[0] = ReplayProgress(120, 120)
         assert await asked(address, "/ready") == (503, "not ready")
 
 
 async def test_store_with_nothing_to_recover_has_started_once_it_is_ready() -> None:
     board = HealthBoard()
-    async with endpoint(Probes(board, recovered=Recovered)) as address:
+    async with endpoint(Probes(board, recovered=ReplayProgress)) as address:
         assert await asked(address, "/started") == (503, "starting")
         await board.set_ready(True)
         assert await asked(address, "/started") == (200, "started")

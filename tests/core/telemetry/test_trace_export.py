@@ -44,7 +44,7 @@ async def test_span_arrives_as_it_was_made() -> None:
     async with trace_collector() as collector:
         tracer, export = exported(clock, collector.url)
         async with export.running():
-            span = tracer.begin("one", PARENT, {"topic": "t", "seq": 7})
+            span = tracer.start_span("one", PARENT, {"topic": "t", "seq": 7})
             span.event("durable")
             span.link(TraceContext(0x77, 0x88))
             clock.advance(0.25)
@@ -67,7 +67,7 @@ async def test_what_waits_at_the_end_is_pushed_once_more() -> None:
     async with trace_collector() as collector:
         tracer, export = exported(clock, collector.url)
         async with export.running():
-            tracer.begin("last", PARENT).end()
+            tracer.start_span("last", PARENT).end()
         assert [span.name for span in collector.spans] == ["last"]
         assert tracer.exported_count == 1
 
@@ -79,7 +79,7 @@ async def test_many_go_in_messages_of_bounded_size(monkeypatch: pytest.MonkeyPat
         tracer, export = exported(clock, collector.url)
         async with export.running():
             for number in range(8):
-                tracer.begin(str(number), PARENT).end()
+                tracer.start_span(str(number), PARENT).end()
             await passing(clock, lambda: tracer.exported_count == 8)
         assert [span.name for span in collector.spans] == list("01234567")
         assert len(collector.resources) == 3
@@ -94,9 +94,9 @@ async def test_collector_that_is_away_costs_its_spans_and_one_line_an_outage(
     tracer, export = exported(clock, f"http://{free_address()}")
     async with export.running():
         for dropped in (1, 2, 3):
-            tracer.begin("lost", PARENT).end()
+            tracer.start_span("lost", PARENT).end()
             await passing(clock, lambda dropped=dropped: tracer.dropped_count == dropped)  # type: ignore[misc]
-        tracer.begin("left", PARENT).end()
+        tracer.start_span("left", PARENT).end()
     assert [record.getMessage() for record in caplog.records] == ["traces are not taken"]
     assert str(vars(caplog.records[0])["fields"]["reason"]).startswith("UNAVAILABLE: ")
     assert tracer.exported_count == 0
@@ -110,7 +110,7 @@ async def test_each_outage_says_why_although_the_exporter_s_own_log_drops_what_i
         clock = ManualClock()
         tracer, export = exported(clock, f"http://{free_address()}")
         async with export.running():
-            tracer.begin("lost", PARENT).end()
+            tracer.start_span("lost", PARENT).end()
             await passing(clock, lambda tracer=tracer: tracer.dropped_count == 1)  # type: ignore[misc]
     reasons = [str(vars(record)["fields"]["reason"]) for record in caplog.records]
     assert [reason.partition(":")[0] for reason in reasons] == ["UNAVAILABLE", "UNAVAILABLE"]

@@ -15,7 +15,7 @@ from eddyline.core.telemetry.tracing import LINKS_MAX, NOOP_TRACER, SAMPLED_MAX,
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
-    from eddyline.core.telemetry.tracing import Span
+    from eddyline.core.telemetry.tracing import EndedSpan
 
 GIVEN = f"00-{7:032x}-{9:016x}-01"
 UNSAMPLED = GIVEN[:-1] + "0"
@@ -25,8 +25,8 @@ def tracer(ratio: float = 1.0, clock: ManualClock | None = None, seed: int = 1) 
     return Tracer(ratio, clock=clock or ManualClock(), rng=Random(seed))
 
 
-def only(made: Tracer) -> Span:
-    (span,) = made.take()
+def only(made: Tracer) -> EndedSpan:
+    (span,) = made.drain()
     return span
 
 
@@ -34,18 +34,19 @@ def test_with_a_ratio_of_0_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tracing, "OpenSpan", None)  # making one would fail
     for off in (tracer(0.0), NOOP_TRACER):
         assert not off.is_on
-        assert off.enter("x") is off.enter("x", GIVEN) is off.follow("x", GIVEN) is None
-        assert off.take() == []
+        assert off.start_root_span("x") is off.start_root_span("x", GIVEN) is off.start_child_span("x", GIVEN) is None
+        assert off.drain() == []
 
 
 def test_caller_decides_where_it_says_anything_and_chance_where_it_does_not() -> None:
     rare, always = tracer(1e-12), tracer(1.0)
-    assert rare.enter("x") is rare.enter("x", "not a context") is None
-    assert (made := rare.enter("x", GIVEN)) is not None
+    assert rare.start_root_span("x") is rare.start_root_span("x", "not a context") is None
+    assert (made := rare.start_root_span("x", GIVEN)) is not None
     assert (made.context.trace_id, made.context.span_id != 9) == (7, True)
-    assert always.enter("x", UNSAMPLED) is always.follow("x", UNSAMPLED) is always.follow("x", "") is None
-    assert always.enter("x") is not None
-    assert always.follow("x", GIVEN) is not None
+    assert always.start_root_span("x", UNSAMPLED) is None
+    assert always.start_child_span("x", UNSAMPLED) is always.start_child_span("x", "") is None
+    assert always.start_root_span("x") is not None
+    assert always.start_child_span("x", GIVEN) is not None
 
 
 @given(st.integers(0, 1 << 32), st.sampled_from([0.1, 0.5, 0.9]))
@@ -54,7 +55,7 @@ def test_about_the_ratio_is_sampled(seed: int, ratio: float) -> None:
     made, sampled = tracer(ratio, clock, seed), 0
     for _ in range(1_000):
         clock.advance(1.0)
-        sampled += made.sampled() is not None
+        sampled += made.sample() is not None
     assert abs(sampled - 1_000 * ratio) < 120
 
 
@@ -64,7 +65,7 @@ def test_no_more_than_the_bound_is_sampled_in_any_time(pauses_ms: list[int], sai
     made = tracer(1.0, clock)
     for pause_ms in pauses_ms:
         clock.advance(pause_ms / 10_000)
-        if made.sampled(said) is not None:
+        if made.sample(said) is not None:
             times_s.append(clock.monotonic_s())
     for index, start_s in enumerate(times_s):
         for count, end_s in enumerate(times_s[index:], start=1):
@@ -75,23 +76,23 @@ def test_no_more_than_the_bound_is_sampled_in_any_time(pauses_ms: list[int], sai
 def test_bound_is_refilled() -> None:
     clock = ManualClock()
     made = tracer(1.0, clock)
-    assert sum(made.sampled(GIVEN) is not None for _ in range(1_000)) == SAMPLED_MAX
+    assert sum(made.sample(GIVEN) is not None for _ in range(1_000)) == SAMPLED_MAX
     clock.advance(0.5)
-    assert sum(made.sampled(GIVEN) is not None for _ in range(1_000)) == SAMPLED_MAX // 2
+    assert sum(made.sample(GIVEN) is not None for _ in range(1_000)) == SAMPLED_MAX // 2
 
 
 def test_span_has_its_times_its_parent_and_what_was_said() -> None:
     clock = ManualClock()
     made = tracer(1.0, clock)
-    first = made.enter("first", GIVEN, {"a": 1})
+    first = made.start_root_span("first", GIVEN, {"a": 1})
     assert first is not None
     clock.advance(0.002)
     first.event("middle")
-    second = first.next("second")
+    second = first.end_and_start("second")
     clock.advance(0.003)
     second.end("THROTTLED")
     second.end()
-    one, two = made.take()
+    one, two = made.drain()
     start_ns = ManualClock().now_ms() * 1_000_000
     assert (one.start_ns, one.end_ns) == (start_ns, start_ns + 2_000_000)
     assert (two.start_ns, two.end_ns) == (start_ns + 2_000_000, start_ns + 5_000_000)
@@ -105,7 +106,7 @@ def test_span_has_its_times_its_parent_and_what_was_said() -> None:
 
 def test_trace_that_begins_here_has_no_parent() -> None:
     made = tracer(1.0)
-    span = made.enter("x")
+    span = made.start_root_span("x")
     assert span is not None
     span.end()
     assert only(made).parent is None
@@ -113,7 +114,7 @@ def test_trace_that_begins_here_has_no_parent() -> None:
 
 def test_links_are_bounded() -> None:
     made = tracer(1.0)
-    span = made.enter("x", GIVEN)
+    span = made.start_root_span("x", GIVEN)
     assert span is not None
     for _ in range(LINKS_MAX * 2):
         span.link(span.context)
@@ -132,7 +133,7 @@ def test_clock_that_is_set_back_makes_no_span_end_before_it_began(steps_ms: list
     clock = Jumping()
     made = tracer(1.0, clock)
     for step_ms in steps_ms:
-        span = made.begin("x", TraceContext(1, 1))
+        span = made.start_span("x", TraceContext(1, 1))
         clock.advance(0.001)
         clock.offset_ms += step_ms
         span.end()
@@ -144,7 +145,7 @@ def test_clock_that_is_set_back_makes_no_span_end_before_it_began(steps_ms: list
 def test_spans_that_nobody_takes_are_bounded_and_counted() -> None:
     made = tracer(1.0)
     for _ in range(SPANS_MAX + 3):
-        made.begin("x", TraceContext(1, 1)).end()
+        made.start_span("x", TraceContext(1, 1)).end()
     assert made.dropped_count == 3
-    assert len(made.take(5)) == 5
-    assert len(made.take()) == SPANS_MAX - 5
+    assert len(made.drain(5)) == 5
+    assert len(made.drain()) == SPANS_MAX - 5

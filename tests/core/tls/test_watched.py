@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from eddyline.core.auth.role import LOOK_S, RoleAccess
+from eddyline.core.auth.role import POLL_S, RoleAccess
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.settings import CommonSettings, SettingsError
 from eddyline.core.tls.files import TLS_BYTES_MAX
@@ -76,10 +76,10 @@ async def test_new_connections_see_the_renewed_certificate(
         renewed = authority.sign("role", not_after=datetime(2040, 2, 3, 4, 5, 6, tzinfo=UTC))
         files.renew(renewed)
         assert await serial_at(address) == first
-        await access.look()
+        await access.poll()
         assert await serial_at(address) == serial(renewed.certificate) != first
         assert access.certificate_expires_s() == datetime(2040, 2, 3, 4, 5, 6, tzinfo=UTC).timestamp()
-        await access.look()
+        await access.poll()
     (line,) = said(caplog)
     assert line.startswith("certificates replaced")
     assert str(files.certificate) in line
@@ -93,7 +93,7 @@ async def test_files_are_looked_at_by_the_clock(files: Files, authority: Authori
         files.renew(renewed)
         async with asyncio.timeout(HANG_S):
             while await serial_at(address) != serial(renewed.certificate):
-                clock.advance(LOOK_S)
+                clock.advance(POLL_S)
 
 
 @pytest.mark.parametrize("comes_first", ["certificate", "key"])
@@ -106,12 +106,12 @@ async def test_half_of_a_pair_is_not_taken_until_it_fits(
         halves = {"certificate": (files.certificate, renewed.certificate), "key": (files.key, renewed.key)}
         path, content = halves.pop(comes_first)
         replace(path, content.read_bytes())
-        await access.look()
+        await access.poll()
         assert await serial_at(address) == first
         assert not said(caplog), "files that are being written are no trouble"
         ((path, content),) = halves.values()
         replace(path, content.read_bytes())
-        await access.look()
+        await access.poll()
         assert await serial_at(address) == serial(renewed.certificate)
     assert not said(caplog)
 
@@ -127,17 +127,17 @@ async def test_file_that_cannot_be_used_is_said_once_and_what_was_taken_holds(
     good = broken(path, trouble, authority)
     async with serving(access) as address:
         for _ in range(4):
-            await access.look()
+            await access.poll()
         assert await who_am_i(address, holder) == "a-client"
         (line,) = said(caplog)
         assert line.startswith("certificates kept")
         assert str(path) in line
         assert good[30:90].decode() not in line
         mended(path, good)
-        await access.look()
+        await access.poll()
         renewed = authority.sign("role")
         files.renew(renewed)
-        await access.look()
+        await access.poll()
         assert access.http_context() is not None
         assert serial(renewed.certificate) != first
         assert await who_am_i(address, holder) == "a-client"
@@ -153,11 +153,11 @@ async def test_renewed_authority_of_clients_refuses_those_of_the_old_one(
         assert await who_am_i(address, old) == "old"
         assert isinstance(await who_am_i(address, new), EddylineError)
         files.trust(authority, other)
-        await access.look()
+        await access.poll()
         assert await who_am_i(address, old) == "old"
         assert await who_am_i(address, new) == "new"
         files.trust(other)
-        await access.look()
+        await access.poll()
         assert await who_am_i(address, new) == "new"
         refused = await who_am_i(address, old)
         assert isinstance(refused, EddylineError)
@@ -174,11 +174,11 @@ async def test_open_channel_of_a_caller_goes_by_what_is_renewed(
         assert await name_over(channel) == "role"
         theirs.renew(other.sign("server"))
         theirs.trust(other)
-        await server.look()
+        await server.poll()
         assert await name_over(channel) == "role", "a connection that stands is not judged again"
         files.renew(other.sign("renewed"))
         files.trust(other)
-        await caller.look()
+        await caller.poll()
         assert await name_over(channel) == "renewed"
 
 
@@ -193,10 +193,10 @@ async def test_expired_certificates_of_both_sides_are_healed_while_the_channel_i
     async with serving(server) as address, caller.caller.open_channel(address, own_connection=True) as channel:
         assert await name_over(channel) is None
         theirs.renew(authority.sign("server"))
-        await server.look()
+        await server.poll()
         assert await name_over(channel) is None
         files.renew(authority.sign("renewed"))
-        await caller.look()
+        await caller.poll()
         assert await name_over(channel) == "renewed"
 
 
@@ -218,7 +218,7 @@ async def test_same_files_written_again_are_nothing_new(files: Files, caplog: py
     held = access.http_context()
     for path in (files.certificate, files.key, files.ca):
         replace(path, path.read_bytes())
-    await access.look()
+    await access.poll()
     assert access.http_context() is held
     assert not said(caplog)
 
@@ -251,5 +251,5 @@ async def test_many_handshakes_while_files_are_replaced_all_end_well(files: File
             renewed = authority.sign("role")
             serials.add(serial(renewed.certificate))
             files.renew(renewed)
-            await access.look()
+            await access.poll()
     assert answers == ["a-client"] * 40

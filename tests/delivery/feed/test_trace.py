@@ -12,7 +12,7 @@ from tests.support.delivery.role import earliest, served_delivery, tail
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows
 
 if TYPE_CHECKING:
-    from eddyline.core.telemetry.tracing import Span
+    from eddyline.core.telemetry.tracing import EndedSpan
     from eddyline.v1 import delivery_pb2 as pb
     from tests.support.delivery.role import ServedDelivery, Watch
 
@@ -20,7 +20,7 @@ GIVEN = f"00-{7:032x}-{9:016x}-01"
 ON = 1e-12
 
 
-def named(spans: list[Span], name: str) -> list[Span]:
+def named(spans: list[EndedSpan], name: str) -> list[EndedSpan]:
     return [span for span in spans if span.name == name]
 
 
@@ -32,12 +32,12 @@ async def records_of(watch: Watch) -> pb.WatchTopicsResponse:
             return frame
 
 
-async def ended(served: ServedDelivery, count: int) -> list[Span]:
+async def ended(served: ServedDelivery, count: int) -> list[EndedSpan]:
     """So many spans, once they are over."""
-    spans: list[Span] = []
+    spans: list[EndedSpan] = []
 
     def are_there() -> bool:
-        spans.extend(served.role.tracer.take())
+        spans.extend(served.role.tracer.drain())
         return len(spans) >= count
 
     await served.until(are_there)
@@ -75,7 +75,7 @@ async def test_only_the_first_subscribers_are_told_of() -> None:
             assert (await records_of(watch)).traceparent
         spans = await ended(served, 2 + SENDS_MAX)
         assert len(named(spans, telemetry.SPAN_DELIVERY_SEND)) == SENDS_MAX
-        assert served.role.tracer.take() == []
+        assert served.role.tracer.drain() == []
 
 
 async def test_subscriber_that_sees_nothing_of_it_is_not_told_of() -> None:
@@ -105,4 +105,4 @@ async def test_off_tells_nothing() -> None:
             await watch.until_kind("caught_up")
             await append(served.store, "log", rows("a"), traceparent=GIVEN)
             assert (await records_of(watch)).traceparent == ""
-        assert served.role.tracer.take() == []
+        assert served.role.tracer.drain() == []

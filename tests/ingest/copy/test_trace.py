@@ -35,8 +35,8 @@ def test_first_sampled_message_is_the_parent_and_others_are_links() -> None:
     for revision, block in enumerate(said, start=10):
         trace_message(made, chunk, block, revision, "s")
     assert chunk.trace is not None
-    chunk.trace.next(telemetry.SPAN_INGEST_APPLY).end()
-    received, applied = made.take()
+    chunk.trace.end_and_start(telemetry.SPAN_INGEST_APPLY).end()
+    received, applied = made.drain()
     assert received.parent == parse_traceparent(traceparent(2))
     assert [link.trace_id for link in received.links] == [3, 4]
     assert dict(received.attributes) == {telemetry.ATTRIBUTE_SOURCE: "s", telemetry.ATTRIBUTE_REVISION: 12}
@@ -49,7 +49,7 @@ def test_message_by_chance_begins_a_trace_and_a_second_one_adds_nothing() -> Non
         trace_message(made, chunk, b"", revision, "s")
     assert chunk.trace is not None
     chunk.trace.end()
-    (received,) = made.take()
+    (received,) = made.drain()
     assert received.parent is None
     assert received.links == ()
 

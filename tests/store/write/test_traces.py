@@ -24,7 +24,7 @@ from tests.support.store.simulated import append, kv_topic, log_topic, puts, row
 
 if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
-    from eddyline.core.telemetry.tracing import Span
+    from eddyline.core.telemetry.tracing import EndedSpan
     from eddyline.store.shard.shard import Shard
 
 GIVEN = f"00-{7:032x}-{9:016x}-01"
@@ -35,8 +35,8 @@ def tracer(ratio: float = 1e-12) -> Tracer:
     return Tracer(ratio, clock=ManualClock(), rng=Random(1))
 
 
-def only(made: Tracer) -> Span:
-    (span,) = made.take()
+def only(made: Tracer) -> EndedSpan:
+    (span,) = made.drain()
     return span
 
 
@@ -90,13 +90,13 @@ async def test_sources_batch_is_traced_where_its_ingest_says_so() -> None:
 
         batch = Batch.from_rows([row._replace(version=b"12345678") for row in puts(("k", "v")).to_rows()])
         await applied(b"", b"1", batch, "")
-        assert made.take() == []
+        assert made.drain() == []
         await applied(b"1", b"2", None, GIVEN)
-        assert made.take() == []
+        assert made.drain() == []
         await applied(b"2", b"3", batch, GIVEN)
         assert only(made).parent == parse_traceparent(GIVEN)
         await applied(b"2", b"3", batch, GIVEN)
-        assert made.take() == []
+        assert made.drain() == []
 
 
 async def test_append_by_chance_begins_a_trace() -> None:

@@ -26,7 +26,7 @@ from eddyline.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError, exit_code
 from eddyline.cli.terminal.output import Output, ReaderGone, flushed_exit_code, print_error_lines
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.clock import SystemClock, SystemHost
-from eddyline.core.runtime.nearest import asked, did_you_mean
+from eddyline.core.runtime.nearest import did_you_mean, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -97,7 +97,7 @@ class Parser(argparse.ArgumentParser):
         names = [str(choice) for choice in action.choices]
         if isinstance(action, argparse._SubParsersAction):
             meant = [name for name in _MEANT.get(value, ()) if name in names]
-            question = asked(meant) if meant else did_you_mean(value, names)
+            question = suggestion(meant) if meant else did_you_mean(value, names)
             raise argparse.ArgumentError(None, f"no verb {value!r}; {question or 'there are ' + ', '.join(names)}")
         question = did_you_mean(str(value), names)
         more = f"; {question}" if question else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry import names as telemetry
-from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, gauges, histogram, one_of
+from eddyline.core.telemetry.metrics import MetricPoint, counter, counters, gauge, gauges, histogram, one_of
 from eddyline.delivery.schedule.governor import LadderStep
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def delivery_metrics(
             telemetry.DELIVERY_STORE_CONNECTED,
             "1 = that store is reached and followed.",
             (telemetry.LABEL_SHARD,),
-            (Point(reached, (str(shard),)) for shard, reached in enumerate(role.tails.reached)),
+            (MetricPoint(reached, (str(shard),)) for shard, reached in enumerate(role.tails.reached)),
         ),
         gauge(telemetry.DELIVERY_WATCHES, "Open watch streams.", figures.watch_count),
         gauge(telemetry.DELIVERY_FOLLOWED_TOPICS, "Topics followed at the store.", len(role.tails)),
@@ -95,13 +95,13 @@ def _scheduling(figures: DeliveryStats) -> list[Metric]:
             telemetry.DELIVERY_READY_TOPICS,
             "Topics that wait for their turn.",
             band,
-            (Point(count, (f"B{number}",)) for number, count in enumerate(figures.ready)),
+            (MetricPoint(count, (f"B{number}",)) for number, count in enumerate(figures.ready)),
         ),
         counters(
             telemetry.DELIVERY_SERVED_RECORDS,
             "Records that turns delivered, once for each subscription.",
             band,
-            (Point(count, (f"B{number}",)) for number, count in enumerate(figures.served_records)),
+            (MetricPoint(count, (f"B{number}",)) for number, count in enumerate(figures.served_records)),
         ),
         counter(telemetry.DELIVERY_TURNS, "Turns of topics.", figures.turn_count),
         counter(telemetry.DELIVERY_TURN_WAIT_SECONDS, "How long topics waited for their turns.", figures.turn_wait_s),

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.telemetry import names as telemetry
-from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, gauges, histogram
+from eddyline.core.telemetry.metrics import MetricPoint, counter, counters, gauge, gauges, histogram
 from eddyline.ingest.copy.progress import STATES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def ingest_metrics(
             telemetry.INGEST_STORE_CONNECTED,
             "1 = that store answers.",
             (telemetry.LABEL_SHARD,),
-            (Point(reached, (str(shard),)) for shard, reached in enumerate(role.readiness.stores_reached)),
+            (MetricPoint(reached, (str(shard),)) for shard, reached in enumerate(role.readiness.stores_reached)),
         ),
         gauge(telemetry.INGEST_LEASES, "Sources that this replica copies.", len(held)),
         gauge(
@@ -80,11 +80,11 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
         telemetry.INGEST_SOURCE_STATE,
         "1 for the state that a source is in.",
         (telemetry.LABEL_SOURCE, telemetry.LABEL_STATE),
-        (Point(progress.state == state, (name, state)) for name, progress in listed.items() for state in STATES),
+        (MetricPoint(progress.state == state, (name, state)) for name, progress in listed.items() for state in STATES),
     )
 
     def each(metric: str, meaning: str, value: Callable[[Progress], float]) -> Metric:
-        points = (Point(value(progress), (name,)) for name, progress in listed.items())
+        points = (MetricPoint(value(progress), (name,)) for name, progress in listed.items())
         return gauges(metric, meaning, (telemetry.LABEL_SOURCE,), points)
 
     yield each(telemetry.INGEST_SOURCE_STATE_SECONDS, "Time in this state.", lambda progress: progress.since_ms / 1000)
@@ -127,7 +127,7 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
 
 def _source_counters(listed: dict[str, Progress]) -> Iterator[Metric]:
     def each(metric: str, meaning: str, value: Callable[[SourceCounts], int]) -> Metric:
-        points = (Point(value(progress.counts), (name,)) for name, progress in listed.items())
+        points = (MetricPoint(value(progress.counts), (name,)) for name, progress in listed.items())
         return counters(metric, meaning, (telemetry.LABEL_SOURCE,), points)
 
     yield each(

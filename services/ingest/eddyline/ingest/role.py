@@ -167,7 +167,7 @@ class IngestRole:
                 await self.file.ensure(self._link)
                 return
             except EddylineError as error:
-                await sleep(self._clock, backoff.next_delay_s(at_least_s=self.readiness.store_failed(error)))
+                await sleep(self._clock, backoff.next_delay_s(minimum_s=self.readiness.store_failed(error)))
 
     async def _keep_file(self) -> None:
         """Retry the refused sources of the file as long as there are any."""

@@ -35,7 +35,7 @@ from eddyline.core.server.cluster_service import ClusterService
 from eddyline.core.server.open_files import OWN_FILES, connections_within, raise_open_files
 from eddyline.core.server.process import RoleProcess, run_process
 from eddyline.core.server.server import make_server
-from eddyline.core.telemetry.probes import Recovered
+from eddyline.core.telemetry.probes import ReplayProgress
 from eddyline.core.telemetry.tracing import NOOP_TRACER, Tracer
 from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.object_store import open_remote
@@ -178,7 +178,7 @@ async def serve(process: RoleProcess[StoreSettings]) -> None:
     )
     export = process.metrics_export(
         server.health,
-        recovered=lambda: Recovered(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
+        recovered=lambda: ReplayProgress(doorway.recovery.replayed_bytes, doorway.recovery.total_bytes),
     )
     add_services(
         server,

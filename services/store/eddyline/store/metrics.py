@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.telemetry import names as telemetry
-from eddyline.core.telemetry.metrics import Point, counter, counters, gauge, histogram, one_of
+from eddyline.core.telemetry.metrics import MetricPoint, counter, counters, gauge, histogram, one_of
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.stats import Measured, ShardMetrics, ShardStatus, Stage
 
@@ -109,7 +109,7 @@ def _appends(figures: ShardStatus, measures: ShardMetrics) -> Iterator[Metric]:
         telemetry.STORE_REFUSED_APPENDS,
         "Appends refused for what the shard has no room for, or because it serves only reads.",
         (telemetry.LABEL_REASON,),
-        (Point(count, (reason,)) for reason, count in measures.refused.items()),
+        (MetricPoint(count, (reason,)) for reason, count in measures.refused.items()),
     )
     yield gauge(telemetry.STORE_STAGED_BYTES, "Bytes of appends that wait for a group commit.", figures.staged_bytes)
     yield histogram(telemetry.STORE_GROUP_FRAMES, "Frames a group commit.", measures.group_frames)

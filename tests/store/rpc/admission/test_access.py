@@ -229,10 +229,10 @@ async def test_a_key_is_given_and_taken_away_without_a_restart(keys: Keys, tmp_p
         async with calling(store.address, caller) as channel:
             ask = "/eddyline.v1.TopicService/ListTopics"
             assert isinstance(await outcome(channel, ask), Unauthenticated)
-            await access.look()
+            await access.poll()
             assert await outcome(channel, ask) is None
             keys.take("late")
-            await access.look()
+            await access.poll()
             assert isinstance(await outcome(channel, ask), Unauthenticated)
 
 
@@ -242,10 +242,10 @@ async def test_a_malformed_file_leaves_the_keys_as_they_were(
     caller = keys.add("tester", "read")
     async with store_with(keys, tmp_path) as (store, access), calling(store.address, caller) as channel:
         keys.path.write_text("[[key]]\nname = 3", encoding="utf-8")
-        await access.look()
-        await access.look()
+        await access.poll()
+        await access.poll()
         keys.path.unlink()
-        await access.look()
+        await access.poll()
         assert await outcome(channel, "/eddyline.v1.TopicService/ListTopics") is None
         said = [record for record in caplog.records if record.getMessage() == "keys kept"]
         assert [record.levelname for record in said] == ["ERROR", "ERROR"]
@@ -273,7 +273,7 @@ async def test_open_streams_of_a_key_that_is_taken_away_end(keys: Keys, tmp_path
         assert await appends.read() is not grpc.aio.EOF
         keys.take("going")
         keys.add("narrowed", "read", prefixes=("b",))
-        await access.look()
+        await access.poll()
         for ended in (streams[0], appends):
             assert await reason_of(ended) == "UNAUTHENTICATED"
         assert await reason_of(streams[2]) == "PERMISSION_DENIED"
@@ -304,7 +304,7 @@ async def test_a_stream_that_nobody_reads_ends_too(keys: Keys, tmp_path: Path) -
             await stream.read()
             await until(lambda: len(access.gate.open_streams) == 1)
             keys.take("going")
-            await access.look()
+            await access.poll()
             await until(lambda: not access.gate.open_streams)
             assert await reason_of(stream) == "UNAUTHENTICATED"
 
@@ -343,7 +343,7 @@ async def test_calls_without_a_key_leave_room_for_those_with_one(keys: Keys, tmp
         calling(store.address, CallerAccess()) as channel,
         calling(store.address, keys.add("late", "read")) as known,
     ):
-        await access.look()
+        await access.poll()
         watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/grpc.health.v1.Health/Watch")
         streams = [watch(b"") for _ in range(OPEN_CALLS_MAX)]
         for stream in streams:

@@ -218,7 +218,7 @@ class AppendRun:
         now_s = self._clock.monotonic_s()
         if self._give_up_s is None:
             self._give_up_s = now_s + PATIENCE_S
-        delay_s = self._backoff.next_delay_s(at_least_s=retry_after_s(error))
+        delay_s = self._backoff.next_delay_s(minimum_s=retry_after_s(error))
         if error.code not in RETRYABLE or now_s + delay_s > self._give_up_s:
             raise error
         if self._backoff.failures >= TOLD_FAILURES_MIN and not self._away:

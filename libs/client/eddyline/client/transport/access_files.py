@@ -47,9 +47,9 @@ class AccessFiles:
         self._tls_files = FileSetWatcher(tls_ca, tls_cert, tls_key, bytes_max=TLS_BYTES_MAX)
         self._said = dict[str, str]()
         self.key = CallerKey(parse_secret(self._key_file.read()) if self._key_file is not None else "")
-        self._tls_files.look()  # before they are read: what is written in between is seen at the next look
+        self._tls_files.poll()  # before they are read: what is written in between is seen at the next look
         self.tls = CurrentTls(self._read_tls()) if self._tls_files else None
-        self._tls_files.taken()
+        self._tls_files.mark_read()
 
     def __bool__(self) -> bool:
         return self._key_file is not None or bool(self._tls_files)
@@ -64,7 +64,7 @@ class AccessFiles:
             if self.tls is not None:
                 await self.tls.close_idle()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once, and go by what is new."""
         if self._key_file is not None:
             self._take_key(self._key_file)
@@ -75,11 +75,11 @@ class AccessFiles:
     async def _look_on(self, clock: Clock) -> NoReturn:
         while True:
             await sleep(clock, LOOK_S)
-            await self.look()
+            await self.poll()
 
     def _take_key(self, file: FileWatcher) -> None:
         try:
-            content = file.look()
+            content = file.poll()
             if content is not None:
                 self.key.replace(parse_secret(content))
                 self._said.pop("key", None)
@@ -89,14 +89,14 @@ class AccessFiles:
             self._keep("key", f"{file.path} {error}")
 
     def _take_tls(self, held: CurrentTls) -> None:
-        if not self._tls_files.look():
+        if not self._tls_files.poll():
             return
         try:
             found = self._read_tls()
         except MalformedTls as error:
             self._keep("certificates", str(error))
             return
-        self._tls_files.taken()
+        self._tls_files.mark_read()
         self._said.pop("certificates", None)
         if found != held.newest:
             held.newest = found

@@ -173,7 +173,7 @@ class Tries:
         Raises:
             EddylineError: `error`, where there is none.
         """
-        delay_s = self._backoff.next_delay_s(at_least_s=retry_after_s(error))
+        delay_s = self._backoff.next_delay_s(minimum_s=retry_after_s(error))
         if error.code not in self._retryable or self.left_s <= delay_s:
             raise error
         if self._on_retry is not None and not self._is_told:

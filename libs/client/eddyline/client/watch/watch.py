@@ -228,7 +228,7 @@ class Watch:
         self._resuming = True
         # What a draining replica asks to wait is for itself; another one may be there now.
         at_least_s = 0.0 if isinstance(error, Draining) else retry_after_s(error)
-        await sleep(self._clock, self._backoff.next_delay_s(at_least_s=at_least_s))
+        await sleep(self._clock, self._backoff.next_delay_s(minimum_s=at_least_s))
         return None
 
     async def _move(self) -> None:

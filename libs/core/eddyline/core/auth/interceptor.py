@@ -91,7 +91,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     def replace(self, ring: KeyRing) -> int:
         """Go by other keys from now on. Streams that they do not cover end; how many."""
         self._ring = ring
-        return self._calls.judge(
+        return self._calls.end_uncovered(
             lambda call: ring.of_digest(call.digest) if call.digest else ring.of_certificate(call.certificate)
         )
 
@@ -111,7 +111,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         try:
             shown = self._shown(handler_call_details)
             if shown.grant is not None:
-                self.quotas.enter(shown.grant, is_watch=rule.is_watch)
+                self.quotas.admit(shown.grant, is_watch=rule.is_watch)
         except EddylineError as error:
             return self._refused(error)
         _SHOWN.set(shown)
@@ -121,7 +121,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     async def _open(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """A call that needs no key: all of them together are bounded, so that they leave room for those with one."""
         try:
-            self.quotas.enter(_ANYBODY, is_watch=False)
+            self.quotas.admit(_ANYBODY, is_watch=False)
         except EddylineError as error:
             return self._refused(error)
         return await continuation(handler_call_details)
@@ -168,7 +168,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         grant = shown.grant
         if grant is None:
             grant = self._of_certificate(context, shown)
-            self.quotas.enter(grant, is_watch=rule.is_watch)
+            self.quotas.admit(grant, is_watch=rule.is_watch)
         if shown.principal is None:
             return grant
         if not grant.is_role:
@@ -205,12 +205,12 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             set_caller(grant)
             if rule.audited is not None and rule.audited(request):
                 return audited(grant, request, context)
-            judge(rule, method, grant, request)
+            authorize(rule, method, grant, request)
             return behaviour(request, context)
 
         async def audited(grant: Grant, request: object, context: Context) -> object:
             with _Audited(method, grant, rule, request, context.peer()):
-                judge(rule, method, grant, request)
+                authorize(rule, method, grant, request)
                 return await behaviour(request, context)
 
         return answer
@@ -222,7 +222,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             grant = self._caller(context, rule)
             set_caller(grant)
             with _Audited(method, grant, rule, request, context.peer(), quiet=steps or rule.audited is None):
-                judge(rule, method, grant, None if steps else request)
+                authorize(rule, method, grant, None if steps else request)
                 shown = _SHOWN.get(_Shown())
                 call = OpenCall(grant, rule, method, digest=shown.digest, certificate=shown.certificate)
                 if steps:
@@ -254,7 +254,7 @@ class _Audited:
             audit(self._method, self._grant, peer=self._peer, names=names, outcome=_outcome(error))
 
 
-def judge(rule: Rule, method: str, grant: Grant, request: Any) -> None:
+def authorize(rule: Rule, method: str, grant: Grant, request: Any) -> None:
     """Refuse a call that its caller may not make. `request` None = its messages are still to come.
 
     Raises:

@@ -82,7 +82,7 @@ class OpenCalls:
         finally:
             del self.open[call]
 
-    def judge(self, now: Callable[[OpenCall], Grant | None]) -> int:
+    def end_uncovered(self, now: Callable[[OpenCall], Grant | None]) -> int:
         """End the streams whose key is gone, or covers them no more. `now` = what a stream's key is now. How many ended."""
         ended = 0
         for call in list(self.open):

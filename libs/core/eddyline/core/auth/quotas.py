@@ -30,7 +30,7 @@ class Quotas:
         self.requests: Counter[str] = Counter()
         self.watches: Counter[str] = Counter()
 
-    def enter(self, grant: Grant, *, is_watch: bool) -> None:
+    def admit(self, grant: Grant, *, is_watch: bool) -> None:
         """Count the call of this task, until the task is over.
 
         Raises:

@@ -1,6 +1,6 @@
 """Access as a role is set: its keys, its certificates, and what it shows to other roles. Put together from CommonSettings.
 
-Keys file, own key and TLS's files are looked at each `LOOK_S`, so that a key is given, changed or taken away and a
+Keys file, own key and TLS's files are looked at each `POLL_S`, so that a key is given, changed or taken away and a
 certificate is renewed without a restart: in force within that time, and streams of a key that is gone end; connections that
 stand keep the certificates they were made with. A file that cannot be read, or is malformed, refuses the start; later on
 what was read last holds, and an ERROR line says so, of TLS's files at the second look that finds the same.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """How often files are looked at: elsewhere at a signal alone, which is forgotten. Costs six stat calls a second."""
 
 _LOG: Final = logging.getLogger(__name__)
@@ -73,11 +73,11 @@ class RoleAccess:
         own = _at_start("KEY_FILE", self._own, parse_secret)
         self._tls = _tls(common)
         self._tls_trouble = ""
-        self._dates = _dates_of(common, self._tls.taken)
+        self._dates = _dates_of(common, self._tls.current)
         quotas = Quotas(requests_max=common.key_requests_max, watches_max=common.key_watches_max)
         self.gate = AuthInterceptor(ring=ring, certificates=bool(common.tls_client_ca), quotas=quotas)
         self._key = CallerKey(own or "")
-        client_tls = self._tls.taken.client
+        client_tls = self._tls.current.client
         self._client_tls = CurrentTls(client_tls) if client_tls is not None else None
 
     @property
@@ -92,12 +92,12 @@ class RoleAccess:
 
     def http_context(self) -> ssl.SSLContext | None:
         """What its HTTP endpoint shows to who connects now; None = it is without TLS."""
-        server = self._tls.taken.server
+        server = self._tls.current.server
         return server.context if server is not None else None
 
     def certificate_expires_s(self) -> float:
         """When the role's certificate expires, in seconds since 1970; 0 = it has none."""
-        expires = self._tls.taken.expires
+        expires = self._tls.current.expires
         return expires.timestamp() if expires is not None else 0.0
 
     def check_listen(self, listen: str) -> None:
@@ -113,7 +113,7 @@ class RoleAccess:
                 f"refusing to listen on {listen}: without keys ({COMMON_PREFIX}KEYS_FILE) or certificates of clients"
                 f" ({COMMON_PREFIX}TLS_CLIENT_CA) only loopback is safe (127.0.0.1, [::1] or localhost)"
             )
-        if self._tls.taken.server is None:
+        if self._tls.current.server is None:
             _LOG.warning("keys and data travel unencrypted", extra=fields(listen=listen))
 
     @asynccontextmanager
@@ -130,7 +130,7 @@ class RoleAccess:
             if self._client_tls is not None:
                 await self._client_tls.close_idle()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once, and go by what is new."""
         ring = await self._looked(self._keys, "KEYS_FILE", _ring)
         if ring is not None:
@@ -156,8 +156,8 @@ class RoleAccess:
     async def _look_on(self, clock: Clock) -> NoReturn:
         refused = self.gate.refused_count
         while True:
-            await sleep(clock, LOOK_S)
-            await self.look()
+            await sleep(clock, POLL_S)
+            await self.poll()
             self.tell_dates(clock)
             if self.gate.refused_count != refused:
                 _LOG.warning("calls without a known key", extra=fields(count=self.gate.refused_count - refused))
@@ -167,7 +167,7 @@ class RoleAccess:
         if self._client_tls is not None:
             await self._client_tls.close_idle()
         try:
-            is_new = await asyncio.to_thread(self._tls.look)
+            is_new = await asyncio.to_thread(self._tls.poll)
         except MalformedTls as error:
             # Files are written one after the other: what is well at the next look was no trouble.
             why = str(error)
@@ -179,7 +179,7 @@ class RoleAccess:
         self._tls_trouble = ""
         self._said.pop("TLS", None)
         if is_new:
-            taken = self._tls.taken
+            taken = self._tls.current
             self._dates = _dates_of(self._common, taken)
             if self._client_tls is not None and taken.client is not None and taken.client != self._client_tls.newest:
                 self._client_tls.newest = taken.client
@@ -190,7 +190,7 @@ class RoleAccess:
         if file is None:
             return None
         try:
-            content = await asyncio.to_thread(file.look)
+            content = await asyncio.to_thread(file.poll)
             found = read(content) if content is not None else None
         except (OSError, MalformedKeys) as error:
             why = _words(error)

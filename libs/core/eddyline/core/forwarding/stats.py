@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import Deadline, EddylineError, NotReady, StoreUnreachable
-from eddyline.core.telemetry.metrics import Point
+from eddyline.core.telemetry.metrics import MetricPoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +43,10 @@ class ForwardedCalls:
         """Count a call that was forwarded to `shard`."""
         self._counts[shard, outcome] += 1
 
-    def points(self) -> Iterator[Point]:
+    def points(self) -> Iterator[MetricPoint]:
         """Yield the points of the metric with the labels `shard` and `outcome`."""
         for (shard, outcome), count in self._counts.items():
-            yield Point(count, (str(shard), outcome.value))
+            yield MetricPoint(count, (str(shard), outcome.value))
 
 
 def outcome_of(error: EddylineError) -> Outcome:

@@ -36,11 +36,11 @@ class Backoff:
         """Delays given since the last reset."""
         return self._failures
 
-    def next_delay_s(self, *, at_least_s: float = 0.0) -> float:
-        """Give the next delay: `at_least_s` (what the server asked for) plus 0 to min(cap, base * 2^failures)."""
+    def next_delay_s(self, *, minimum_s: float = 0.0) -> float:
+        """Give the next delay: `minimum_s` (what the server asked for) plus 0 to min(cap, base * 2^failures)."""
         ceiling_s = min(self._cap_s, self._base_s * 2.0 ** min(self._failures, _DOUBLINGS_MAX))
         self._failures += 1
-        return at_least_s + self._random.uniform(0.0, ceiling_s)
+        return minimum_s + self._random.uniform(0.0, ceiling_s)
 
     def reset(self) -> None:
         """Start again from the base."""

@@ -42,7 +42,7 @@ def is_shortage(error: OSError) -> bool:
     return error.errno in SHORTAGES
 
 
-def tells_shortage(words: str) -> bool:
+def is_shortage_text(words: str) -> bool:
     """The same of an engine's own error, which has the system's words in it."""
     return any(os.strerror(code) in words for code in SHORTAGES)
 

@@ -20,9 +20,9 @@ def did_you_mean(word: str, names: Iterable[str], *, prefix: str = "") -> str:
     # Here, because it is needed once something is wrong.
     from difflib import get_close_matches
 
-    return asked([prefix + name for name in get_close_matches(word, list(names), CANDIDATES_MAX, LIKENESS_MIN)])
+    return suggestion([prefix + name for name in get_close_matches(word, list(names), CANDIDATES_MAX, LIKENESS_MIN)])
 
 
-def asked(names: list[str]) -> str:
+def suggestion(names: list[str]) -> str:
     """The question for these names; empty = there are none."""
     return f"did you mean {' or '.join(names)}?" if names else ""

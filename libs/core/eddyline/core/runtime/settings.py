@@ -181,7 +181,7 @@ def masked(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
     return shown
 
 
-def changed(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
+def non_default(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
     """The settings that are not as they are by default, masked: what a role says of them at its start."""
     defaults = {prefix + field.name.upper(): field.default for field in dataclasses.fields(settings)}
     values = {prefix + field.name.upper(): getattr(settings, field.name) for field in dataclasses.fields(settings)}

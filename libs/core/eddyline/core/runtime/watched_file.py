@@ -46,7 +46,7 @@ class FileWatcher:
             raise FileTooLarge(f"it has more than {self._bytes_max} bytes")
         return found
 
-    def look(self) -> bytes | None:
+    def poll(self) -> bytes | None:
         """Its content, if it is another one than at the last look; None = it is the same.
 
         Raises:
@@ -69,16 +69,16 @@ class FileSetWatcher:
     def __bool__(self) -> bool:
         return bool(self._files)
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """True = they are to be read. One that cannot be looked at is told by who reads it."""
         for file in self._files:
             try:
-                self._is_due |= file.look() is not None
+                self._is_due |= file.poll() is not None
             except OSError:
                 self._is_due = True
         return self._is_due
 
-    def taken(self) -> None:
+    def mark_read(self) -> None:
         """What they held at the last look, or since, was taken."""
         self._is_due = False
 

@@ -20,7 +20,7 @@ import uvloop
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.logging import fields, set_up_logging
-from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError, changed, load, load_common
+from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError, load, load_common, non_default
 from eddyline.core.telemetry.metrics_export import MetricsExport
 from eddyline.core.telemetry.probes import Probes
 from eddyline.core.telemetry.trace_export import TraceExport
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.settings import CommonSettings, SettingsClass
     from eddyline.core.server.health import HealthBoard
-    from eddyline.core.telemetry.probes import Recovered
+    from eddyline.core.telemetry.probes import ReplayProgress
 
     class RoleSettings(SettingsClass, Protocol):
         """Settings of a role."""
@@ -69,7 +69,9 @@ class RoleProcess(Generic[Settings]):
         self.access = RoleAccess(common)
         self.tracer = Tracer(common.trace_ratio, clock=clock, rng=Random())
 
-    def metrics_export(self, health: HealthBoard, *, recovered: Callable[[], Recovered] | None = None) -> MetricsExport:
+    def metrics_export(
+        self, health: HealthBoard, *, recovered: Callable[[], ReplayProgress] | None = None
+    ) -> MetricsExport:
         """Return the export of metrics and probes. `recovered` = the progress of a role that recovers something."""
         return MetricsExport(
             self.role,
@@ -122,7 +124,10 @@ def run_process(
         if check is not None:
             check(settings, common)
         set_up_logging(role, level=common.log_level, log_format=common.log_format)
-        log.info("starting", extra=fields(**changed(common, prefix=COMMON_PREFIX), **changed(settings, prefix=prefix)))
+        log.info(
+            "starting",
+            extra=fields(**non_default(common, prefix=COMMON_PREFIX), **non_default(settings, prefix=prefix)),
+        )
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(run(settings, common))

@@ -47,7 +47,7 @@ class MetricKind(Enum):
     HISTOGRAM = "histogram"
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     """One series' value; `labels` in the order of the metric's."""
 
     value: float
@@ -73,7 +73,7 @@ class Metric(NamedTuple):
     name: str
     kind: MetricKind
     meaning: str
-    points: tuple[Point, ...] = ()
+    points: tuple[MetricPoint, ...] = ()
     labels: tuple[str, ...] = ()
     distribution: Distribution | None = None
 
@@ -100,20 +100,20 @@ class Histogram:
 
 def counter(name: str, meaning: str, value: float) -> Metric:
     """A count without labels."""
-    return Metric(name, MetricKind.COUNTER, meaning, (Point(value),))
+    return Metric(name, MetricKind.COUNTER, meaning, (MetricPoint(value),))
 
 
 def gauge(name: str, meaning: str, value: float) -> Metric:
     """A value without labels; a bool is 0 or 1."""
-    return Metric(name, MetricKind.GAUGE, meaning, (Point(value),))
+    return Metric(name, MetricKind.GAUGE, meaning, (MetricPoint(value),))
 
 
-def counters(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[Point]) -> Metric:
+def counters(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[MetricPoint]) -> Metric:
     """Counts by label."""
     return Metric(name, MetricKind.COUNTER, meaning, tuple(points), labels)
 
 
-def gauges(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[Point]) -> Metric:
+def gauges(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[MetricPoint]) -> Metric:
     """Values by label."""
     return Metric(name, MetricKind.GAUGE, meaning, tuple(points), labels)
 
@@ -125,4 +125,4 @@ def histogram(name: str, meaning: str, observed: Histogram) -> Metric:
 
 def one_of(name: str, meaning: str, label: str, names: Iterable[str], current: str) -> Metric:
     """A state by name: 1 for the one it is in, 0 for all others."""
-    return gauges(name, meaning, (label,), (Point(each == current, (each,)) for each in names))
+    return gauges(name, meaning, (label,), (MetricPoint(each == current, (each,)) for each in names))

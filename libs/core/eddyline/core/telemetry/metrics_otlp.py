@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, SupportsIndex
 
 from eddyline.core.telemetry.metrics import MetricKind
-from eddyline.core.telemetry.otlp import EXPORT_S, SCOPE, failure_words, otlp_resource
+from eddyline.core.telemetry.otlp import EXPORT_S, SCOPE, export_error_capture, otlp_resource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +30,14 @@ class OtlpExporter:
 
         self._resource = otlp_resource(role, version=version, instance=instance)
         self._exporter = OTLPMetricExporter(endpoint=url, timeout=EXPORT_S)
-        self._failure = failure_words()
+        self._failure = export_error_capture()
 
     def export(self, metrics: Sequence[Metric], *, start_ns: int, now_ns: int) -> str:
         """Send all; "" = they arrived, else why they did not. Takes at most `EXPORT_S`, less once it is closed."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         result = self._exporter.export(self._data(metrics, start_ns, now_ns))
-        return "" if result is MetricExportResult.SUCCESS else self._failure.taken()
+        return "" if result is MetricExportResult.SUCCESS else self._failure.take_reason()
 
     def close(self) -> None:
         """Break off what is under way. Any thread."""

@@ -44,14 +44,14 @@ class ExportErrorCapture(logging.Filter):
         self._heard.words = _words(record)
         return False
 
-    def taken(self) -> str:
+    def take_reason(self) -> str:
         """Why this thread's last export failed; it is forgotten with that."""
         words: str = getattr(self._heard, "words", "")
         self._heard.words = ""
         return words or UNSAID
 
 
-def failure_words() -> ExportErrorCapture:
+def export_error_capture() -> ExportErrorCapture:
     """The process's one; it is put in its place at the first call."""
     logger = logging.getLogger(LOGGER)
     for found in logger.filters:

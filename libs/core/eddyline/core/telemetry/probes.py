@@ -20,7 +20,7 @@ STARTED_PATH: Final = "/started"
 READY_PATH: Final = "/ready"
 
 
-class Recovered(NamedTuple):
+class ReplayProgress(NamedTuple):
     """Bytes of log that a start has replayed, of all that it replays; a total of 0 is not known yet, or none."""
 
     replayed_bytes: int = 0
@@ -34,7 +34,7 @@ class ProbeAnswer(NamedTuple):
     text: str
 
 
-class Readiness(Protocol):
+class ReadinessState(Protocol):
     """Whether a role serves, and what it waits for; `HealthBoard` has it."""
 
     @property
@@ -51,7 +51,7 @@ class Readiness(Protocol):
 class Probes:
     """What one role answers. `recovered` is asked of a role that recovers something; others have none."""
 
-    def __init__(self, health: Readiness, *, recovered: Callable[[], Recovered] | None = None) -> None:
+    def __init__(self, health: ReadinessState, *, recovered: Callable[[], ReplayProgress] | None = None) -> None:
         self._health = health
         self._recovered = recovered
 
@@ -73,7 +73,7 @@ class Probes:
             return ProbeAnswer(HTTPStatus.OK, "ready")
         if missing := self._health.missing_legs:
             return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {', '.join(missing)} not reached")
-        replayed, total = self._recovered() if self._recovered else Recovered()
+        replayed, total = self._recovered() if self._recovered else ReplayProgress()
         if replayed < total:
             said = f"recovering: {replayed} of {total} bytes of log, {100 * replayed // total} %"
             return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, said)

@@ -74,7 +74,7 @@ class TraceExport:
 
     async def _push(self, otlp: OtlpPush, exporter: OtlpSpanExporter) -> None:
         """Push all waiting spans; after a failure drop those of that message, and leave the rest for the next push."""
-        while spans := self._tracer.take(PUSH_SPANS_MAX):
+        while spans := self._tracer.drain(PUSH_SPANS_MAX):
             try:
                 is_taken = await otlp.export(partial(exporter.export, spans))
             except Exception:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.telemetry.names import SPAN_KINDS
-from eddyline.core.telemetry.otlp import EXPORT_S, SCOPE, failure_words, otlp_resource
+from eddyline.core.telemetry.otlp import EXPORT_S, SCOPE, export_error_capture, otlp_resource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
     from eddyline.core.telemetry.trace_context import TraceContext
-    from eddyline.core.telemetry.tracing import Span
+    from eddyline.core.telemetry.tracing import EndedSpan
 
 
 class OtlpSpanExporter:
@@ -30,21 +30,21 @@ class OtlpSpanExporter:
 
         self._resource = otlp_resource(role, version=version, instance=instance)
         self._exporter = OTLPSpanExporter(endpoint=url, timeout=EXPORT_S)
-        self._failure = failure_words()
+        self._failure = export_error_capture()
 
-    def export(self, spans: Sequence[Span]) -> str:
+    def export(self, spans: Sequence[EndedSpan]) -> str:
         """Send all; "" = they arrived, else why they did not. Takes at most `EXPORT_S`, less once it is closed."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         result = self._exporter.export([_span(span, self._resource) for span in spans])
-        return "" if result is SpanExportResult.SUCCESS else self._failure.taken()
+        return "" if result is SpanExportResult.SUCCESS else self._failure.take_reason()
 
     def close(self) -> None:
         """Break off what is under way. Any thread."""
         self._exporter.shutdown()
 
 
-def _span(span: Span, resource: Resource) -> ReadableSpan:
+def _span(span: EndedSpan, resource: Resource) -> ReadableSpan:
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode

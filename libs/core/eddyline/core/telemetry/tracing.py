@@ -42,14 +42,14 @@ _DRIFT_NS: Final = 5 * _NS_A_MS
 """How far the wall clock may be from where it was seen last, before it is taken as new: it is told in milliseconds."""
 
 
-class Event(NamedTuple):
+class SpanEvent(NamedTuple):
     """Something within a span."""
 
     name: str
     at_ns: int
 
 
-class Span(NamedTuple):
+class EndedSpan(NamedTuple):
     """What happened once, between two moments of the wall clock. `error` = a reason of the contract; "" = it went well."""
 
     name: str
@@ -58,7 +58,7 @@ class Span(NamedTuple):
     start_ns: int
     end_ns: int
     attributes: Attributes
-    events: tuple[Event, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
     links: tuple[TraceContext, ...] = ()
     error: str = ""
 
@@ -82,7 +82,7 @@ class OpenSpan:
         self._parent = parent
         self._start_ns = tracer.now_ns()
         self._attributes = attributes
-        self._events: list[Event] = []
+        self._events: list[SpanEvent] = []
         self._links: list[TraceContext] = []
         self._is_over = False
 
@@ -93,25 +93,25 @@ class OpenSpan:
 
     def event(self, name: str) -> None:
         """Something is reached."""
-        self._events.append(Event(name, self._tracer.now_ns()))
+        self._events.append(SpanEvent(name, self._tracer.now_ns()))
 
     def link(self, other: TraceContext) -> None:
         """It is of another trace's record too. Beyond `LINKS_MAX` it is not said."""
         if len(self._links) < LINKS_MAX:
             self._links.append(other)
 
-    def next(self, name: str) -> OpenSpan:
+    def end_and_start(self, name: str) -> OpenSpan:
         """End it, and begin what comes of it."""
         self.end()
-        return self._tracer.begin(name, self.context)
+        return self._tracer.start_span(name, self.context)
 
     def end(self, error: str = "") -> None:
         """It is over; a second time says nothing more."""
         if self._is_over:
             return
         self._is_over = True
-        self._tracer.ended(
-            Span(
+        self._tracer.on_span_end(
+            EndedSpan(
                 self._name,
                 self.context,
                 self._parent,
@@ -136,18 +136,18 @@ class Tracer:
         self._offset_ns = 0
         self._allowed = float(SAMPLED_MAX)
         self._allowed_s = clock.monotonic_s()
-        self._spans: deque[Span] = deque()
+        self._spans: deque[EndedSpan] = deque()
         self.exported_count = 0
         self.dropped_count = 0
 
-    def enter(self, name: str, traceparent: str = "", attributes: Attributes = NONE) -> OpenSpan | None:
+    def start_root_span(self, name: str, traceparent: str = "", attributes: Attributes = NONE) -> OpenSpan | None:
         """The first span here of a record that has come in; None = it is not sampled. `traceparent` = what it came with."""
         if not self.is_on:
             return None
-        parent = self.sampled(traceparent)
-        return None if parent is None else self.begin(name, parent, attributes)
+        parent = self.sample(traceparent)
+        return None if parent is None else self.start_span(name, parent, attributes)
 
-    def sampled(self, traceparent: str = "") -> TraceContext | None:
+    def sample(self, traceparent: str = "") -> TraceContext | None:
         """Whether a record that has come in is followed: what it comes from, of span 0 where a trace begins with it."""
         given = parse_traceparent(traceparent) if traceparent else None
         if given is None:
@@ -156,24 +156,24 @@ class Tracer:
             return TraceContext(self._rng.getrandbits(128) or 1, 0)
         return given if given.is_sampled and self._may_sample() else None
 
-    def follow(self, name: str, traceparent: str, attributes: Attributes = NONE) -> OpenSpan | None:
+    def start_child_span(self, name: str, traceparent: str, attributes: Attributes = NONE) -> OpenSpan | None:
         """A span of a record that was sampled elsewhere; None = it was not."""
         parent = parse_traceparent(traceparent) if self.is_on and traceparent else None
-        return self.begin(name, parent, attributes) if parent is not None and parent.is_sampled else None
+        return self.start_span(name, parent, attributes) if parent is not None and parent.is_sampled else None
 
-    def begin(self, name: str, parent: TraceContext, attributes: Attributes = NONE) -> OpenSpan:
+    def start_span(self, name: str, parent: TraceContext, attributes: Attributes = NONE) -> OpenSpan:
         """A span within a trace."""
         context = TraceContext(parent.trace_id, self._rng.getrandbits(64) or 1)
         return OpenSpan(self, name, context, parent if parent.span_id else None, attributes)
 
-    def ended(self, span: Span) -> None:
+    def on_span_end(self, span: EndedSpan) -> None:
         """A span waits to be exported, or is dropped for want of room."""
         if len(self._spans) >= SPANS_MAX:
             self.dropped_count += 1
         else:
             self._spans.append(span)
 
-    def take(self, limit: int = SPANS_MAX) -> list[Span]:
+    def drain(self, limit: int = SPANS_MAX) -> list[EndedSpan]:
         """The oldest spans that wait, at most `limit`; they wait no more."""
         return [self._spans.popleft() for _ in range(min(limit, len(self._spans)))]
 

@@ -86,7 +86,7 @@ def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
         if not has_supported_key(found.chain):
             raise ValueError("its key is none that gRPC signs with: RSA, or ECDSA on P-256 or P-384, is needed")
     except (OSError, ValueError) as error:
-        raise MalformedTls(f"{chain} with {key} cannot be used: {words_of(error)}") from None
+        raise MalformedTls(f"{chain} with {key} cannot be used: {tls_error_text(error)}") from None
     except ImportError:
         raise MalformedTls(
             f"{chain} cannot be checked without the Python package cryptography: {INSTALL_HINT}"
@@ -108,7 +108,7 @@ def read_authority(path: str) -> bytes:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=found.decode("ascii"))
     except (OSError, ValueError) as error:
-        raise MalformedTls(f"{path} cannot be used: {words_of(error)}") from None
+        raise MalformedTls(f"{path} cannot be used: {tls_error_text(error)}") from None
     return found
 
 
@@ -133,7 +133,7 @@ def refuse_password() -> str:
     raise ValueError("the key is encrypted; a key without a passphrase is needed")
 
 
-def words_of(error: Exception) -> str:
+def tls_error_text(error: Exception) -> str:
     """Why the ssl module did not take a file."""
     if isinstance(error, ssl.SSLError):
         return error.reason or "it is not PEM, or the key is of another certificate"

@@ -46,36 +46,36 @@ class TlsReloader:
         self._common = common
         paths = (common.tls_cert, common.tls_key, common.tls_ca, common.tls_client_ca)
         self._files = FileSetWatcher(*paths, bytes_max=TLS_BYTES_MAX)
-        self.taken = LoadedTls()
-        self.look()
+        self.current = LoadedTls()
+        self.poll()
 
     def __bool__(self) -> bool:
         return bool(self._files)
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Take what is new of the files; True = something was.
 
         Raises:
             MalformedTls: what was taken last holds; the next look tries again.
         """
-        if not self._files.look():
+        if not self._files.poll():
             return False
         found = self._read()
-        self._files.taken()
-        if found == self.taken:
+        self._files.mark_read()
+        if found == self.current:
             return False
-        self.taken = found
+        self.current = found
         return True
 
     def credentials(self) -> grpc.ServerCredentials | None:
         """What a server shows, of whatever is taken when somebody connects; None = it is without TLS."""
-        handed = self.taken.server
+        handed = self.current.server
         if handed is None:
             return None
 
         def newest() -> grpc.ServerCertificateConfiguration | None:
             nonlocal handed
-            server = self.taken.server
+            server = self.current.server
             if server is None or server is handed:
                 return None
             handed = server

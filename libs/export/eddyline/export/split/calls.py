@@ -68,7 +68,7 @@ class RetryBudget:
         Raises:
             EddylineError: `error`, where there is none.
         """
-        delay_s = self._backoff.next_delay_s(at_least_s=retry_after_s(error))
+        delay_s = self._backoff.next_delay_s(minimum_s=retry_after_s(error))
         patience_s = self._patience_s
         if error.code is Code.RESOURCE_EXHAUSTED:
             patience_s = max(patience_s, TURN_PATIENCE_S)

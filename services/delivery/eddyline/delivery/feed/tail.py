@@ -270,7 +270,7 @@ class Tails:
                     self.trouble = StoreUnreachable.reason
             finally:
                 self._set_up(False)
-            await sleep(self._clock, self._backoff.next_delay_s(at_least_s=wait_s))
+            await sleep(self._clock, self._backoff.next_delay_s(minimum_s=wait_s))
 
     async def _reach(self) -> None:
         """Return when the store answers. Raises what says that it does not."""

@@ -39,14 +39,14 @@ class CommitTrace:
         if not self._sends_left:
             return None
         self._sends_left -= 1
-        return self._tracer.begin(telemetry.SPAN_DELIVERY_SEND, self.received.context)
+        return self._tracer.start_span(telemetry.SPAN_DELIVERY_SEND, self.received.context)
 
 
 def commit_traces(tracer: Tracer, event: FollowItem, topic: str) -> tuple[CommitTrace, ...]:
     """The traces of an item that has come: of each commit that the store says is traced."""
     made: list[CommitTrace] = []
     for traced in event.traces:
-        received = tracer.follow(
+        received = tracer.start_child_span(
             telemetry.SPAN_DELIVERY_RECEIVE,
             traced.traceparent,
             {telemetry.ATTRIBUTE_TOPIC: topic, telemetry.ATTRIBUTE_SEQ: traced.seq},

@@ -95,7 +95,7 @@ class FetchJob:
     def rest(self, *, asked_s: float = 0.0) -> None:
         """No job for a while, then a turn of the subscription."""
         assert not self.busy
-        self._retry = self._wheel.schedule(self._backoff.next_delay_s(at_least_s=asked_s), self._try_again)
+        self._retry = self._wheel.schedule(self._backoff.next_delay_s(minimum_s=asked_s), self._try_again)
 
     def _try_again(self) -> None:
         self._retry = None

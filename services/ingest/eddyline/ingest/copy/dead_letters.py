@@ -148,7 +148,7 @@ class DeadLetters:
                     raise SourceStopped("OVERSIZE", f"dead letters: {error.message}; {ANOTHER}") from error
             self._on_trouble(f"dead letters: {errors[0].message}")
             retry_after_s = max(int(error.metadata.get("retryAfterMs", "0")) for error in errors) / 1000
-            await sleep(self._clock, self._backoff.next_delay_s(at_least_s=retry_after_s))
+            await sleep(self._clock, self._backoff.next_delay_s(minimum_s=retry_after_s))
         if self._backoff.failures:
             self._backoff.reset()
             self._on_trouble("")

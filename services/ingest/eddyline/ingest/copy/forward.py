@@ -80,7 +80,7 @@ class Forward:
         encoded = new.encode()
         assert encoded != self.stored, "a position that follows differs"
         started_s = self._clock.monotonic_s()
-        span = trace.next(telemetry.SPAN_INGEST_APPLY) if trace is not None else None
+        span = trace.end_and_start(telemetry.SPAN_INGEST_APPLY) if trace is not None else None
         while True:
             try:
                 await self._link.apply_batch(
@@ -102,7 +102,7 @@ class Forward:
                 if self._backoff.failures == 0:
                     log.warning("apply retried", extra=fields(source=self._source, error=error.message))
                 self._on_trouble(f"store: {error.message}")
-                wait_s = self._backoff.next_delay_s(at_least_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
+                wait_s = self._backoff.next_delay_s(minimum_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
             await sleep(self._clock, wait_s)
         if self._backoff.failures:
             self._backoff.reset()

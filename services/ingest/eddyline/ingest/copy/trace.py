@@ -21,11 +21,11 @@ _NAME: Final = b"\r\n%b:" % TRACEPARENT.encode()
 
 def trace_message(tracer: Tracer, chunk: Chunk, headers: bytes, revision: int, source: str) -> None:
     """Sample a message of a chunk, by the context in its headers or by chance."""
-    parent = tracer.sampled(_traceparent(headers))
+    parent = tracer.sample(_traceparent(headers))
     if parent is None:
         return
     if chunk.trace is None:
-        chunk.trace = tracer.begin(
+        chunk.trace = tracer.start_span(
             telemetry.SPAN_INGEST_RECEIVE,
             parent,
             {telemetry.ATTRIBUTE_SOURCE: source, telemetry.ATTRIBUTE_REVISION: revision},

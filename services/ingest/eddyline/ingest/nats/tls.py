@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.settings import SettingsError
 from eddyline.core.runtime.watched_file import FileSetWatcher
-from eddyline.core.tls.files import TLS_BYTES_MAX, refuse_password, words_of
+from eddyline.core.tls.files import TLS_BYTES_MAX, refuse_password, tls_error_text
 from eddyline.ingest.config import PREFIX
 
 if TYPE_CHECKING:
@@ -42,19 +42,19 @@ class NatsTls:
             raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
         self._files = FileSetWatcher(self._ca, self._certificate, self._key, bytes_max=TLS_BYTES_MAX)
         self._trouble = ""
-        self._files.look()  # before they are read: a write in between is seen at the next poll
+        self._files.poll()  # before they are read: a write in between is seen at the next poll
         self._context = self._read()
-        self._files.taken()
+        self._files.mark_read()
 
     def context(self) -> ssl.SSLContext:
         """Return the context for a new connection."""
-        if self._files.look():
+        if self._files.poll():
             try:
                 self._context = self._read()
             except SettingsError as error:
                 self._log_kept(str(error))
             else:
-                self._files.taken()
+                self._files.mark_read()
                 self._trouble = ""
                 _LOG.info("nats certificates replaced", extra=fields(file=self._certificate or self._ca))
         return self._context
@@ -68,13 +68,14 @@ class NatsTls:
         try:
             context = ssl.create_default_context(cafile=self._ca or None)
         except (OSError, ValueError) as error:
-            raise SettingsError(f"{PREFIX}NATS_TLS_CA {self._ca} cannot be used: {words_of(error)}") from None
+            raise SettingsError(f"{PREFIX}NATS_TLS_CA {self._ca} cannot be used: {tls_error_text(error)}") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self._certificate:
             try:
                 context.load_cert_chain(self._certificate, self._key, password=refuse_password)
             except (OSError, ValueError) as error:
                 raise SettingsError(
-                    f"{PREFIX}NATS_TLS_CERT {self._certificate} with {PREFIX}NATS_TLS_KEY cannot be used: {words_of(error)}"
+                    f"{PREFIX}NATS_TLS_CERT {self._certificate} with {PREFIX}NATS_TLS_KEY cannot be used: "
+                    f"{tls_error_text(error)}"
                 ) from None
         return context

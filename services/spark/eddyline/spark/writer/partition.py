@@ -235,7 +235,7 @@ class PartitionWriter:
         now_s = self._clock.monotonic_s()
         if self._give_up_s is None:
             self._give_up_s = now_s + self._target.patience_s
-        delay_s = self._backoff.next_delay_s(at_least_s=retry_after_s(error))
+        delay_s = self._backoff.next_delay_s(minimum_s=retry_after_s(error))
         may_help = error.code in STREAM_RETRYABLE or isinstance(error, StalePosition)
         if not may_help or error is self._row_error or now_s + delay_s > self._give_up_s:
             raise self._told(error) from None

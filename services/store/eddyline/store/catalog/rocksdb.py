@@ -31,7 +31,7 @@ from rocksdict import (
 )
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
-from eddyline.core.runtime.fs import RealFs, tells_shortage
+from eddyline.core.runtime.fs import RealFs, is_shortage_text
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.codec import HEAD_KEY, decode_head
 from eddyline.store.catalog.diff import CatalogDiff, KeyValue
@@ -105,7 +105,7 @@ class RocksCatalog:
                 self._write(database, changes)
                 database.flush_wal(True)
         except (DataCorrupt, CatalogFailed) as error:
-            self._is_short = tells_shortage(str(error))
+            self._is_short = is_shortage_text(str(error))
             with suppress(CatalogFailed):
                 self.close()
             raise CatalogFailed(str(error)) from error

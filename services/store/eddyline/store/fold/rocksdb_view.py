@@ -17,7 +17,7 @@ from rocksdict import Rdict, RdictIter, ReadOptions
 
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.fold_entry import decode_entry
-from eddyline.core.runtime.fs import tells_shortage
+from eddyline.core.runtime.fs import is_shortage_text
 from eddyline.store.fold.entries import batch_of
 from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled
 from eddyline.store.fold.meta_codec import TOPIC_BYTES
@@ -172,4 +172,4 @@ def translated(on_damage: Callable[[], None]) -> Iterator[None]:
         if message.startswith("Corruption"):
             on_damage()
             raise DataCorrupt(f"fold: {message}", file="fold", offset=0) from error
-        raise (FoldShort if tells_shortage(message) else FoldFailed)(message) from error
+        raise (FoldShort if is_shortage_text(message) else FoldFailed)(message) from error

@@ -99,7 +99,7 @@ class CommitTraces:
         """An append has its place. What a source brings was sampled by ingest, or not."""
         if not append.batch.count or (request.source and not request.traceparent):
             return
-        append.trace = self._tracer.enter(
+        append.trace = self._tracer.start_root_span(
             telemetry.SPAN_STORE_COMMIT,
             request.traceparent,
             {

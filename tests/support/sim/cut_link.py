@@ -6,20 +6,22 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from eddyline.core.errors import EddylineError, StoreUnreachable
-from eddyline.core.model.read import ALL_RECORDS
+from tests.support.sim.link_proxy import LinkProxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldImported
-    from eddyline.core.model.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
-    from eddyline.core.model.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
-    from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
+    from eddyline.core.model.artifact import ArtifactProgress, FoldImported
+    from eddyline.core.model.read import RangePage
+    from eddyline.core.model.source import Renewal, SourceReport
     from eddyline.core.records.batch import Batch
     from eddyline.core.store_link.protocol import AppendResult, Follow, FollowEvent, StoreLink
+
+
+T = TypeVar("T")
 
 
 class Reported(NamedTuple):
@@ -30,7 +32,7 @@ class Reported(NamedTuple):
     report: SourceReport
 
 
-class CutLink:
+class CutLink(LinkProxy):
     """A `StoreLink` over another one. Counts calls; `cut` and `mend` break and restore the wire, `cut_follow` breaks only
     the stream, once; reads, batches, appends and events of followed topics wait while their gate is closed."""
 
@@ -84,55 +86,14 @@ class CutLink:
         if self.away:
             raise StoreUnreachable("the wire is cut")
 
-    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+    async def around(self, name: str, call: Callable[[StoreLink], Awaitable[T]]) -> T:
+        """Make one call over the wire; reads wait at their gate."""
+        if name == "read_records":
+            await self.reads_open.wait()
+        self.source_looks += name == "get_source"
         self.check()
-        return await self._link.create_topic(name, kind, config)
-
-    async def delete_topic(
-        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
-    ) -> int:
-        self.check()
-        return await self._link.delete_topic(name, if_epoch=if_epoch, if_empty=if_empty, if_no_source=if_no_source)
-
-    async def get_topic(self, name: str) -> TopicInfo:
-        self.check()
-        return await self._link.get_topic(name)
-
-    async def read_records(
-        self,
-        topic: str,
-        *,
-        after_seq: int,
-        epoch: int = 0,
-        limit: int = 0,
-        max_bytes: int = 0,
-        wait_ms: int = 0,
-        record_filter: RecordFilter = ALL_RECORDS,
-    ) -> ReadResult:
-        await self.reads_open.wait()
-        self.check()
-        self.read_count += 1
-        return await self._link.read_records(
-            topic,
-            after_seq=after_seq,
-            epoch=epoch,
-            limit=limit,
-            max_bytes=max_bytes,
-            wait_ms=wait_ms,
-            record_filter=record_filter,
-        )
-
-    async def find_seq(
-        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
-    ) -> SeqFound:
-        self.check()
-        return await self._link.find_seq(
-            topic, epoch=epoch, commit_time_ms=commit_time_ms, source_time_ns=source_time_ns
-        )
-
-    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
-        self.check()
-        return await self._link.batch_get_entries(topic, keys, min_seq=min_seq)
+        self.read_count += name == "read_records"
+        return await call(self._link)
 
     async def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
@@ -156,10 +117,6 @@ class CutLink:
                     yield page
         finally:
             self.open_scans -= 1
-
-    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
-        self.check()
-        return await self._link.list_artifacts(topic)
 
     def import_fold(self, topic: str, *, artifact: str = "") -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
         self.check()
@@ -216,47 +173,13 @@ class CutLink:
             raise StoreUnreachable("the answer was lost")
         return result
 
-    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
-        self.check()
-        return await self._link.put_source(definition)
-
-    async def get_source(self, name: str) -> SourceInfo:
-        self.source_looks += 1
-        self.check()
-        return await self._link.get_source(name)
-
-    async def list_sources(self) -> Sequence[SourceInfo]:
-        self.check()
-        return await self._link.list_sources()
-
-    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
-        self.check()
-        return await self._link.control_source(name, paused=paused, resync=resync)
-
-    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
-        self.check()
-        return await self._link.update_source(name, change)
-
-    async def delete_source(self, name: str) -> None:
-        self.check()
-        await self._link.delete_source(name)
-
-    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
-        self.check()
-        return await self._link.acquire_lease(source, holder=holder, lease_ms=lease_ms)
-
     async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
-        self.check()
-        renewal = await self._link.renew_lease(source, fence=fence, report=report)
+        renewal = await super().renew_lease(source, fence=fence, report=report)
         said = Reported(source, fence, report)
         mine = [other for other in self.reports if other.source == source]
         if not mine or (mine[-1].fence, mine[-1].report.state) != (fence, report.state):
             self.reports.append(said)
         return renewal
-
-    async def release_lease(self, source: str, *, fence: int) -> None:
-        self.check()
-        await self._link.release_lease(source, fence=fence)
 
 
 class CutFollow:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.core.errors import StoreUnreachable, Throttled
-from eddyline.core.model.read import ALL_RECORDS
 from eddyline.core.runtime.clock import sleep
 from tests.support.sim.wire import Life, SimWire, WireFollow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from random import Random
 
-    from eddyline.core.model.read import RangePage, ReadResult, RecordFilter
-    from eddyline.core.model.topic import TopicInfo
-    from eddyline.core.store_link.protocol import Follow, FollowEvent
+    from eddyline.core.model.read import RangePage
+    from eddyline.core.store_link.protocol import Follow, FollowEvent, StoreLink
     from eddyline.store.shard.shard import Shard
     from tests.support.manual_clock import ManualClock
+
+T = TypeVar("T")
 
 LOST = 0.03
 DELAYED = 0.2
@@ -70,33 +70,12 @@ class StormyWire(SimWire):
             self.cut_count += 1
             raise StoreUnreachable("the stream was cut")
 
-    async def get_topic(self, name: str) -> TopicInfo:
+    async def around(self, name: str, call: Callable[[StoreLink], Awaitable[T]]) -> T:
+        """Make one call; delivery's meet the weather on both ways."""
+        if name not in ("get_topic", "read_records"):
+            return await super().around(name, call)
         await self.one_way()
-        answer = await super().get_topic(name)
-        await self.one_way()
-        return answer
-
-    async def read_records(
-        self,
-        topic: str,
-        *,
-        after_seq: int,
-        epoch: int = 0,
-        limit: int = 0,
-        max_bytes: int = 0,
-        wait_ms: int = 0,
-        record_filter: RecordFilter = ALL_RECORDS,
-    ) -> ReadResult:
-        await self.one_way()
-        answer = await super().read_records(
-            topic,
-            after_seq=after_seq,
-            epoch=epoch,
-            limit=limit,
-            max_bytes=max_bytes,
-            wait_ms=wait_ms,
-            record_filter=record_filter,
-        )
+        answer = await super().around(name, call)
         await self.one_way()
         return answer
 

@@ -11,18 +11,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.core.errors import StoreUnreachable
-from eddyline.core.model.read import ALL_RECORDS
 from tests.support.sim.fs import Crashed
+from tests.support.sim.link_proxy import LinkProxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 
-    from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldImported
-    from eddyline.core.model.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
-    from eddyline.core.model.source import Lease, Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
-    from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
-    from eddyline.core.records.batch import Batch
-    from eddyline.core.store_link.protocol import AppendResult, Follow, FollowEvent
+    from eddyline.core.model.artifact import ArtifactProgress, FoldImported
+    from eddyline.core.model.read import RangePage
+    from eddyline.core.store_link.protocol import Follow, FollowEvent, StoreLink
     from eddyline.store.shard.shard import Shard
 
 T = TypeVar("T")
@@ -60,7 +57,7 @@ class Life:
         raise StoreUnreachable("the store is gone")
 
 
-class SimWire:
+class SimWire(LinkProxy):
     """`StoreLink` over whatever life the store has just now."""
 
     topic = "log"
@@ -83,106 +80,10 @@ class SimWire:
             raise StoreUnreachable("the store is away")
         return self._life
 
-    async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
+    async def around(self, name: str, call: Callable[[StoreLink], Awaitable[T]]) -> T:
+        """Make one call while the store lives."""
         life = self._alive()
-        return await life.call(life.link.create_topic(name, kind, config))
-
-    async def delete_topic(
-        self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
-    ) -> int:
-        life = self._alive()
-        return await life.call(
-            life.link.delete_topic(name, if_epoch=if_epoch, if_empty=if_empty, if_no_source=if_no_source)
-        )
-
-    async def get_topic(self, name: str) -> TopicInfo:
-        life = self._alive()
-        return await life.call(life.link.get_topic(name))
-
-    async def apply_batch(
-        self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
-    ) -> AppendResult:
-        life = self._alive()
-        applying = life.link.apply_batch(
-            source, fence=fence, previous=previous, new=new, batch=batch, traceparent=traceparent
-        )
-        return await life.call(applying)
-
-    async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
-        life = self._alive()
-        return await life.call(life.link.append(topic, batch, idempotency_key=idempotency_key))
-
-    async def put_source(self, definition: SourceDefinition) -> tuple[SourceInfo, bool]:
-        life = self._alive()
-        return await life.call(life.link.put_source(definition))
-
-    async def get_source(self, name: str) -> SourceInfo:
-        life = self._alive()
-        return await life.call(life.link.get_source(name))
-
-    async def list_sources(self) -> Sequence[SourceInfo]:
-        life = self._alive()
-        return await life.call(life.link.list_sources())
-
-    async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
-        life = self._alive()
-        return await life.call(life.link.control_source(name, paused=paused, resync=resync))
-
-    async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
-        life = self._alive()
-        return await life.call(life.link.update_source(name, change))
-
-    async def delete_source(self, name: str) -> None:
-        life = self._alive()
-        await life.call(life.link.delete_source(name))
-
-    async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
-        life = self._alive()
-        return await life.call(life.link.acquire_lease(source, holder=holder, lease_ms=lease_ms))
-
-    async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
-        life = self._alive()
-        return await life.call(life.link.renew_lease(source, fence=fence, report=report))
-
-    async def release_lease(self, source: str, *, fence: int) -> None:
-        life = self._alive()
-        await life.call(life.link.release_lease(source, fence=fence))
-
-    async def read_records(
-        self,
-        topic: str,
-        *,
-        after_seq: int,
-        epoch: int = 0,
-        limit: int = 0,
-        max_bytes: int = 0,
-        wait_ms: int = 0,
-        record_filter: RecordFilter = ALL_RECORDS,
-    ) -> ReadResult:
-        life = self._alive()
-        return await life.call(
-            life.link.read_records(
-                topic,
-                after_seq=after_seq,
-                epoch=epoch,
-                limit=limit,
-                max_bytes=max_bytes,
-                wait_ms=wait_ms,
-                record_filter=record_filter,
-            )
-        )
-
-    async def find_seq(
-        self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
-    ) -> SeqFound:
-        life = self._alive()
-        return await life.call(
-            life.link.find_seq(topic, epoch=epoch, commit_time_ms=commit_time_ms, source_time_ns=source_time_ns)
-        )
-
-    async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
-        life = self._alive()
-        return await life.call(life.link.batch_get_entries(topic, keys, min_seq=min_seq))
+        return await life.call(call(life.link))
 
     async def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
@@ -194,10 +95,6 @@ class SimWire:
                 yield page
         finally:
             await pages.aclose()
-
-    async def list_artifacts(self, topic: str) -> Sequence[Artifact]:
-        life = self._alive()
-        return await life.call(life.link.list_artifacts(topic))
 
     async def import_fold(
         self, topic: str, *, artifact: str = ""

@@ -139,4 +139,4 @@ async def test_watches_of_a_key_that_is_taken_away_end(keys: Keys) -> None:
             assert unwrap(caught.value).reason == "UNAUTHENTICATED"
             await append(served.store, "a", rows("x"))
             assert await kept.data(1) == [b"x"]
-            await served.until(lambda: served.role.figures.watch_count == 1)
+            await served.until(lambda: served.role.stats.watch_count == 1)

@@ -53,7 +53,7 @@ async def test_counts_are_what_was_sent() -> None:
             assert seen.value(telemetry.DELIVERY_BUFFERED_BYTES) > before.value(telemetry.DELIVERY_BUFFERED_BYTES)
             assert seen.value(telemetry.DELIVERY_DELIVERED_BYTES) > before.value(telemetry.DELIVERY_DELIVERED_BYTES) > 0
             assert seen.value(telemetry.DELIVERY_CATCHUP_READS) == 0
-        await served.until(lambda: served.role.figures.watch_count == 0)
+        await served.until(lambda: served.role.stats.watch_count == 0)
         assert (await now(served)).value(telemetry.DELIVERY_WATCHES) == 0
 
 

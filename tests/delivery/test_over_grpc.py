@@ -14,7 +14,7 @@ from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.feed.tail import CREDIT_BYTES, RECONNECT_S_MAX, REFUSED_S
 from eddyline.delivery.role import DeliveryRole
 from eddyline.delivery.rpc.status import delivery_status
-from eddyline.delivery.watch.watches import Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.hang import HANG_S
 from tests.support.store.served import CLUSTER_ID, ServedStore, served_store
@@ -50,7 +50,7 @@ async def delivery_over(store: ServedStore) -> AsyncIterator[DeliveryRole]:
 async def test_snapshot_then_live_over_grpc(store: ServedStore) -> None:
     await kv_topic(store.link)
     await append(store.link, "kv", puts(("a", "1"), ("b", "2")))
-    request = WatchRequest((TopicRequest("kv", Point.SNAPSHOT),))
+    request = WatchRequest((TopicRequest("kv", StartPoint.SNAPSHOT),))
     async with (
         delivery_over(store) as role,
         role.watches.open(request) as subscriber,
@@ -73,7 +73,7 @@ async def test_credit_is_given_back_for_ever(store: ServedStore) -> None:
     count = 2 * CREDIT_BYTES // size
     async with (
         delivery_over(store) as role,
-        role.watches.open(WatchRequest((TopicRequest("log", Point.TAIL),))) as subscriber,
+        role.watches.open(WatchRequest((TopicRequest("log", StartPoint.TAIL),))) as subscriber,
         asyncio.timeout(HANG_S),
     ):
         frames = subscriber.frames()
@@ -108,7 +108,7 @@ async def test_store_of_another_cluster_is_not_followed_and_asked_slowly(
             await answered.get()
             await store.clock.pass_time(REFUSED_S - 1)
             assert answered.empty()
-            status = delivery_status(role.figures, tails=role.tails, budget=role.budget, clock=store.clock)
+            status = delivery_status(role.stats, tails=role.tails, budget=role.budget, clock=store.clock)
             assert (status.ready, status.reason) == (False, "CLUSTER_MISMATCH")
             await store.clock.pass_time(1 + RECONNECT_S_MAX)
         running.cancel()

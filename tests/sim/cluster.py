@@ -205,7 +205,7 @@ class WholeCluster(Cluster):
         await self._pass(LINGER_S + 5)
         role = self.delivery.role
         assert role is not None
-        assert role.figures.watch_count == 0, "a stream is counted, and nobody has it"
+        assert role.stats.watch_count == 0, "a stream is counted, and nobody has it"
         assert (role.slots.held_count, role.slots.waiting_count) == (0, 0), "scan slots are held by nobody"
         assert len(role.tails) == 0, "topics are followed for nobody"
         assert role.budget.nbytes == 0, "frames are held for nobody"

@@ -47,7 +47,7 @@ class Delivery:
             size = random.choice((0, SMALL_RING_BYTES, 16 << 20))
             settings = DeliverySettings(buffer_bytes=size, topic_buffer_bytes=size)
             role = DeliveryRole(self._link, clock=self._world.clock, random=random, settings=settings)
-            role.figures.queued_bytes = random.choice((0, SEND_BYTES_MAX // 2, SEND_BYTES_MAX))
+            role.stats.queued_bytes = random.choice((0, SEND_BYTES_MAX // 2, SEND_BYTES_MAX))
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(role.run())
                 self.role, self._gone = role, asyncio.Event()

@@ -313,7 +313,7 @@ class Subscriber:
             one.cursor = one.known = Head(frame.cursor.epoch, frame.cursor.seq)
 
     def _take_token(self, data: bytes, request: pb.WatchTopicsRequest) -> None:
-        tokens = ResumeTokens(wanted.watched() for wanted in request_from_pb(request).topics)
+        tokens = ResumeTokens(wanted.signature() for wanted in request_from_pb(request).topics)
         for name, resume in tokens.decode(data).items():
             one = self._topics[name]
             one.view.entries.append(resume)

@@ -63,8 +63,8 @@ class Reader:
     async def live(self) -> NoReturn:
         dispatcher, ring = self.machine.dispatcher, self.tail.ring
         while True:
-            if self.seq < ring.open_seq or dispatcher.ask(self.tail, self.waiter, self.seq):
-                frame = ring.after(self.seq)
+            if self.seq < ring.open_seq or dispatcher.request(self.tail, self.waiter, self.seq):
+                frame = ring.frame_after(self.seq)
                 assert frame is not None
                 assert frame.after_seq == self.seq, "neither missed nor doubled"
                 assert isinstance(frame.item, Batch)
@@ -75,9 +75,9 @@ class Reader:
                 self.seq = frame.next_after_seq
                 if self.rest_s:
                     await self.machine.rest(self.rest_s)
-                dispatcher.sent(self.waiter)
+                dispatcher.on_sent(self.waiter)
             else:
-                dispatcher.sent(self.waiter)
+                dispatcher.on_sent(self.waiter)
                 await self.woken.wait()
                 self.woken.clear()
 
@@ -88,7 +88,7 @@ class Machine:
 
     seed: int
     clock: ManualClock = field(default_factory=ManualClock)
-    figures: DeliveryStats = field(default_factory=DeliveryStats)
+    stats: DeliveryStats = field(default_factory=DeliveryStats)
     log: list[tuple[str, int]] = field(default_factory=list)
     tails: list[TopicTail] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        self.dispatcher = Dispatcher(clock=self.clock, figures=self.figures)
+        self.dispatcher = Dispatcher(clock=self.clock, stats=self.stats)
         self._budget = RingBudget(RING_BYTES)
         self._sending: deque[asyncio.Future[None]] = deque()
 
@@ -122,8 +122,8 @@ class Machine:
     def append(self, tail: TopicTail, count: int = FRAME_RECORDS) -> None:
         first = tail.ring.end_seq + 1
         batch = Batch(count, first_seq=first, ts_ms=1)
-        tail.take(FollowItem(1, batch, batch.last_seq, batch.last_seq))
-        self.dispatcher.mark(tail)
+        tail.push_item(FollowItem(1, batch, batch.last_seq, batch.last_seq))
+        self.dispatcher.notify(tail)
 
     async def send(self) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,7 +142,7 @@ class Machine:
             await settle(4)
             if self._sending:
                 self._sending.popleft().set_result(None)
-        self.longest_wait_s = max(self.longest_wait_s, self.figures.longest_wait_s)
+        self.longest_wait_s = max(self.longest_wait_s, self.stats.longest_wait_s)
 
 
 def shares(before: list[int], after: list[int]) -> list[float]:
@@ -166,15 +166,15 @@ async def test_backlogged_bands_share_by_their_weights_and_b0_gives_way_under_la
                     machine.append(tail)
             found = []
             for slowed in (False, True):
-                while machine.figures.ruling.slows_b0 is not slowed:
+                while machine.stats.reading.slows_b0 is not slowed:
                     await machine.step()
-                before = list(machine.figures.served_records)
+                before = list(machine.stats.served_records)
                 for _ in range(400):
                     await machine.step()
-                    if machine.figures.ruling.slows_b0 is not slowed:
+                    if machine.stats.reading.slows_b0 is not slowed:
                         break
-                found.append(shares(before, machine.figures.served_records))
-        assert machine.figures.ruling.step is LadderStep.SLOW_B0
+                found.append(shares(before, machine.stats.served_records))
+        assert machine.stats.reading.step is LadderStep.SLOW_B0
         assert min(len(tail.waiting) + tail.ring.end_seq - tail.ring.open_seq for tail in machine.tails) > 0
         plain, slow = found
         for band in range(BANDS):
@@ -224,16 +224,16 @@ async def test_slow_readers_delay_nobody(seed: int, capsys: pytest.CaptureFixtur
         stopped = [machine.topic(1000, rest_s=FOR_EVER) for _ in range(WORKERS)]
         wide = [machine.topic(None, rest_s=FOR_EVER) for _ in range(300)]
         for reader in machine.readers[-len(wide) :]:
-            reader.waiter.pace = machine.readers[-1].waiter.pace
+            reader.waiter.speed = machine.readers[-1].waiter.speed
         async with machine.on():
             for tail in stopped:
                 machine.append(tail)
             for step in range(2_000):
                 if step == 500:  # each of them has been waited for once
-                    turns, waited_s = machine.figures.turn_count, machine.figures.turn_wait_s
+                    turns, waited_s = machine.stats.turn_count, machine.stats.turn_wait_s
                     machine.longest_wait_s = 0.0
                 if step == 1_500:  # a stream of many topics that stands still
-                    mean_s = (machine.figures.turn_wait_s - waited_s) / (machine.figures.turn_count - turns)
+                    mean_s = (machine.stats.turn_wait_s - waited_s) / (machine.stats.turn_count - turns)
                     for tail in wide:
                         machine.append(tail)
                 for _ in range(FRAMES_A_STEP // 2):

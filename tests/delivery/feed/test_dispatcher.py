@@ -43,8 +43,8 @@ class Reader:
 
     def step(self) -> None:
         """A turn of its own; it asks again at once where it is prompt."""
-        while self.seq < self.tail.ring.open_seq or self.stage.dispatcher.ask(self.tail, self.waiter, self.seq):
-            frame = self.tail.ring.after(self.seq)
+        while self.seq < self.tail.ring.open_seq or self.stage.dispatcher.request(self.tail, self.waiter, self.seq):
+            frame = self.tail.ring.frame_after(self.seq)
             assert frame is not None
             assert frame.after_seq == self.seq
             self.frames.append(frame.next_after_seq - frame.after_seq)
@@ -52,11 +52,11 @@ class Reader:
             self.stage.order.append(self.tail.name)
             if not self.prompt:
                 return
-            self.sent()
-        self.sent()
+            self.on_sent()
+        self.on_sent()
 
-    def sent(self) -> None:
-        self.stage.dispatcher.sent(self.waiter)
+    def on_sent(self) -> None:
+        self.stage.dispatcher.on_sent(self.waiter)
 
 
 @dataclass
@@ -64,11 +64,11 @@ class Stage:
     """A dispatcher and its topics."""
 
     clock: ManualClock = field(default_factory=ManualClock)
-    figures: DeliveryStats = field(default_factory=DeliveryStats)
+    stats: DeliveryStats = field(default_factory=DeliveryStats)
     order: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.dispatcher = Dispatcher(clock=self.clock, figures=self.figures)
+        self.dispatcher = Dispatcher(clock=self.clock, stats=self.stats)
         self.budget = RingBudget(1 << 24)
 
     def topic(self, name: str, priority: int | None = None) -> TopicTail:
@@ -76,7 +76,7 @@ class Stage:
         tail = TopicTail(name, 1, Ring(name, self.budget, 1 << 24))
         info = TopicInfo(name, 7, Kind.LOG, TopicConfig(priority=priority), 0, 1, "", 0)
         tail.start(FollowStarted(1, info, 0))
-        self.dispatcher.mark(tail)
+        self.dispatcher.notify(tail)
         return tail
 
     def reader(self, tail: TopicTail, *, prompt: bool = True) -> Reader:
@@ -89,8 +89,8 @@ class Stage:
         """The store says that there are so many records more."""
         first = tail.ring.end_seq + 1
         batch = Batch.from_rows([Record(data=b"x" * 10) for _ in range(count)]).with_seqs(first, 1)
-        tail.take(FollowItem(1, batch, batch.last_seq, batch.last_seq))
-        self.dispatcher.mark(tail)
+        tail.push_item(FollowItem(1, batch, batch.last_seq, batch.last_seq))
+        self.dispatcher.notify(tail)
 
     def fill(self, priority: int | None = None) -> list[Reader]:
         """As many under way as may be."""
@@ -102,7 +102,7 @@ class Stage:
 
     async def press(self, share: float, samples: int = 1) -> None:
         """Bring the pressure to `share`, by bytes under way."""
-        self.figures.queued_bytes = round(share * SEND_BYTES_MAX)
+        self.stats.queued_bytes = round(share * SEND_BYTES_MAX)
         self.append(self.topic("press"))
         reader = self.reader(self.topic("pressed"))
         for _ in range(samples):
@@ -130,7 +130,7 @@ async def test_alone_a_topic_is_served_at_once_and_nothing_is_armed() -> None:
         assert reader.frames == [1, 1, 1], "without a turn of the loop"
         await settle()
         assert one.clock.pending == 0
-        assert (one.figures.turn_wait_s, one.figures.ruling.step) == (0.0, LadderStep.REST)
+        assert (one.stats.turn_wait_s, one.stats.reading.step) == (0.0, LadderStep.REST)
 
 
 async def test_a_topic_waits_while_enough_is_under_way_and_the_highest_priority_comes_first() -> None:
@@ -141,7 +141,7 @@ async def test_a_topic_waits_while_enough_is_under_way_and_the_highest_priority_
             one.append(reader.tail)
         await settle()
         assert one.order == []
-        full[0].sent()
+        full[0].on_sent()
         await settle()
         assert one.order == ["high", "middle", "low"]
 
@@ -167,10 +167,10 @@ async def test_one_that_leaves_makes_room_and_is_woken_no_more() -> None:
         reader = one.reader(one.topic("log"))
         one.append(reader.tail)
         gone = one.reader(one.topic("gone"))
-        one.dispatcher.leave(gone.tail, gone.waiter)
+        one.dispatcher.remove(gone.tail, gone.waiter)
         del gone.tail.listeners[gone.step]
         one.append(gone.tail)
-        one.dispatcher.leave(full[0].tail, full[0].waiter)
+        one.dispatcher.remove(full[0].tail, full[0].waiter)
         await settle()
         assert (reader.frames, gone.frames) == ([1], [])
 
@@ -185,7 +185,7 @@ async def test_a_band_is_charged_a_record_for_each_that_gets_it() -> None:
         for _ in range(200):
             one.append(wide, 8)
             one.append(narrow, 8)
-        full[0].sent()
+        full[0].on_sent()
         await settle()
         both = one.order[: len(one.order) - one.order[::-1].index("narrow")]
         assert both.count("narrow") == 200
@@ -198,12 +198,12 @@ async def test_news_are_told_to_everybody_without_records() -> None:
         told: list[str] = []
         tail.listeners[lambda: told.append("one")] = None
         tail.end(FollowEnded(1, "TOPIC_NOT_FOUND", "gone"))
-        one.dispatcher.mark(tail)
+        one.dispatcher.notify(tail)
         assert told == ["one"]
         for number in range(WAKES_A_PASS + 1):
             tail.listeners[partial(told.append, str(number))] = None
         tail.has_news = True
-        one.dispatcher.mark(tail)
+        one.dispatcher.notify(tail)
         await settle()
         assert len(told) == 1 + 1 + WAKES_A_PASS + 1
 
@@ -212,7 +212,7 @@ async def test_under_pressure_a_topic_has_one_frame_in_a_window() -> None:
     async with stage() as one:
         reader = one.reader(one.topic("log"))
         await one.press(1.0)
-        assert one.figures.ruling.window_s == WINDOW_S_MAX
+        assert one.stats.reading.window_s == WINDOW_S_MAX
         one.append(reader.tail)
         assert reader.frames == [1], "the first after a pause goes at once"
         for _ in range(9):
@@ -240,11 +240,11 @@ async def test_under_low_pressure_nothing_is_joined_or_put_off() -> None:
 async def test_pressure_is_sampled_while_there_is_any_and_b0_is_slowed() -> None:
     async with stage() as one:
         await one.press(0.9, samples=4)
-        steps = [one.figures.ruling.step]
+        steps = [one.stats.reading.step]
         for share in (0.9, 0.5, 0.0):
-            one.figures.queued_bytes = round(share * SEND_BYTES_MAX)
+            one.stats.queued_bytes = round(share * SEND_BYTES_MAX)
             await one.clock.pass_time(SAMPLE_S)
-            steps.append(one.figures.ruling.step)
+            steps.append(one.stats.reading.step)
         assert steps == [LadderStep.COALESCE, LadderStep.SLOW_B0, LadderStep.COALESCE, LadderStep.REST]
         assert one.clock.pending == 0, "nobody samples what is at rest"
 
@@ -257,17 +257,17 @@ async def test_what_waits_is_pressure_by_number_and_by_time() -> None:
         one.clock.advance(0.0)
         await settle()
         for reader in full:
-            reader.waiter.pace.slow = False
+            reader.waiter.speed.slow = False
         one.clock.advance(STILL_S / 2)
-        assert one.figures.ready == (0,) * 5, "not sampled yet"
+        assert one.stats.ready == (0,) * 5, "not sampled yet"
         for reader in full:
-            one.dispatcher.ask(reader.tail, reader.waiter, reader.seq)
+            one.dispatcher.request(reader.tail, reader.waiter, reader.seq)
         one.dispatcher._sample()
-        ruling = one.figures.ruling
-        assert one.figures.ready == (4, 28, 0, 0, 0)
-        assert ruling.ready == pytest.approx(0.5)
-        assert one.figures.longest_wait_s == pytest.approx(STILL_S / 2)
-        assert ruling.latency == pytest.approx(0.2 * (STILL_S / 2) / 0.005)
+        reading = one.stats.reading
+        assert one.stats.ready == (4, 28, 0, 0, 0)
+        assert reading.ready == pytest.approx(0.5)
+        assert one.stats.longest_wait_s == pytest.approx(STILL_S / 2)
+        assert reading.latency == pytest.approx(0.2 * (STILL_S / 2) / 0.005)
 
 
 async def test_a_ring_that_fell_out_is_a_turn_all_the_same() -> None:
@@ -276,7 +276,7 @@ async def test_a_ring_that_fell_out_is_a_turn_all_the_same() -> None:
         tail = one.topic("log")
         woken: list[int] = []
         waiter = PendingRead(lambda: woken.append(1))
-        assert not one.dispatcher.ask(tail, waiter, 0)
+        assert not one.dispatcher.request(tail, waiter, 0)
         one.append(tail)
         assert woken == [1]
         assert (tail.ring.floor_seq, tail.ring.open_seq, tail.ring.has_unopened) == (1, 1, False)

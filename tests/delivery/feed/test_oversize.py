@@ -14,8 +14,8 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.core.transport.channel import open_channel
 from eddyline.core.transport.status import unwrap
-from eddyline.delivery.feed.encode import Frame, Place, View, item_frame
-from eddyline.delivery.feed.oversize import Room, fitted
+from eddyline.delivery.feed.encode import Frame, FramePosition, View, item_frame
+from eddyline.delivery.feed.oversize import MessageLimit, fit_frames
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, log_pb2
 from eddyline.v1 import types_pb2 as types
@@ -131,8 +131,8 @@ async def test_less_than_every_channel_takes_is_refused(cluster: ServedDelivery)
 def test_the_record_is_found_among_others_and_cursors_stay_true() -> None:
     sizes = (10, 10, 900, 10, 900)
     batch = Batch.from_rows([Record(seq, 1, data=bytes(size)) for seq, size in enumerate(sizes, start=1)])
-    place, view, room = Place("t", 7, 9), View(), Room(200, skips=True)
-    frames = [pb.WatchTopicsResponse.FromString(one.data) for one in fitted_of(batch, place, view, room)]
+    place, view, limit = FramePosition("t", 7, 9), View(), MessageLimit(200, skips=True)
+    frames = [pb.WatchTopicsResponse.FromString(one.data) for one in fitted_of(batch, place, view, limit)]
     told = [
         (frame.cursor.seq, [record.seq for record in frame.rows.records] or (frame.gap.first_seq, frame.gap.last_seq))
         for frame in frames
@@ -140,18 +140,18 @@ def test_the_record_is_found_among_others_and_cursors_stay_true() -> None:
     assert told == [(2, [1, 2]), (3, (3, 3)), (4, [4]), (9, (5, 5))]
     assert all(frame.gap.reason == types.GAP_REASON_OVERSIZE for frame in frames if frame.HasField("gap"))
     with pytest.raises(Oversize) as refused:
-        fitted_of(batch, place, view, Room(200))
+        fitted_of(batch, place, view, MessageLimit(200))
     assert refused.value.metadata["seq"] == "3"
 
 
 def test_what_the_filter_hides_is_not_too_large() -> None:
     gap = Gap(1, 2, GapReason.CAP)
-    place, view = Place("t", 7, 2), View()
+    place, view = FramePosition("t", 7, 2), View()
     frame = item_frame(place, gap, view)
-    assert fitted(frame, place, gap, view, Room(10_000)) == (frame,)
+    assert fit_frames(frame, place, gap, view, MessageLimit(10_000)) == (frame,)
     batch = Batch.from_rows([])
-    assert fitted_of(batch, place, view, Room(10)) == ()
+    assert fitted_of(batch, place, view, MessageLimit(10)) == ()
 
 
-def fitted_of(batch: Batch, place: Place, view: View, room: Room) -> tuple[Frame, ...]:
-    return fitted(item_frame(place, batch, view), place, batch, view, room)
+def fitted_of(batch: Batch, place: FramePosition, view: View, limit: MessageLimit) -> tuple[Frame, ...]:
+    return fit_frames(item_frame(place, batch, view), place, batch, view, limit)

@@ -12,7 +12,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Record
 from eddyline.core.records.size import item_bytes
 from eddyline.delivery.feed.encode import NOTHING, View, view_of
-from eddyline.delivery.feed.frame_split import FRAME_BYTES, pieces
+from eddyline.delivery.feed.frame_split import FRAME_BYTES, split_batch
 from eddyline.delivery.feed.ring import FRAME_OVERHEAD_BYTES, Ring, RingBudget
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def filled(ring: Ring, sizes: Sequence[int]) -> None:
 def test_frames_are_neighbours_and_found_by_seq() -> None:
     ring = Ring("t", RingBudget(1 << 20), 1 << 20)
     ring.reset(7, 10)
-    assert ring.after(10) is None
+    assert ring.frame_after(10) is None
     ring.push(batch(11, 1, 1, 1), 13)
     ring.push(Gap(14, 14, GapReason.SOURCE_GAP, seq=14), 14)
     ring.push(batch(15, 1), 15)
-    found = [ring.after(seq) for seq in range(10, 16)]
+    found = [ring.frame_after(seq) for seq in range(10, 16)]
     assert [frame and (frame.after_seq, frame.next_after_seq) for frame in found] == [
         (10, 13),
         (10, 13),
@@ -72,14 +72,14 @@ def test_rings_keep_their_bounds_and_give_up_the_oldest_first(
     for number, size, encode in sizes:
         ring = rings[number]
         filled(ring, [size])
-        newest = ring.after(ring.end_seq - 1) if ring.floor_seq < ring.end_seq else None
+        newest = ring.frame_after(ring.end_seq - 1) if ring.floor_seq < ring.end_seq else None
         if newest is not None and encode:
             assert ring.encoded(newest, ALL) is ring.encoded(newest, ALL)
         assert all(one.nbytes <= ring_bytes for one in rings)
         assert budget.nbytes == sum(one.nbytes for one in rings) <= all_bytes
         for one in rings:
             seq = one.floor_seq
-            while (frame := one.after(seq)) is not None:
+            while (frame := one.frame_after(seq)) is not None:
                 assert frame.after_seq == seq
                 seq = frame.next_after_seq
             assert seq == one.end_seq
@@ -90,7 +90,7 @@ def test_frame_is_encoded_once_a_view_and_counted() -> None:
     ring = Ring("t", budget, 1 << 20)
     ring.reset(1, 0)
     filled(ring, [100])
-    frame = ring.after(0)
+    frame = ring.frame_after(0)
     assert frame is not None
     before = budget.nbytes
     first = ring.encoded(frame, view_of([], columns=False))
@@ -118,7 +118,7 @@ def test_views_that_mean_the_same_are_the_same() -> None:
 )
 def test_large_batches_are_cut_to_frames(sizes: list[int], counts: list[int]) -> None:
     whole = batch(5, *sizes)
-    cut = list(pieces(whole))
+    cut = list(split_batch(whole))
     assert [piece.count for piece in cut] == counts
     assert Batch.concat(cut) == whole
     assert all(item_bytes(piece) <= FRAME_BYTES or piece.count == 1 for piece in cut)
@@ -146,7 +146,7 @@ def test_who_is_ahead_of_what_is_open_does_not_go_through_it(ends: list[int], op
     if reached >= ring.end_seq:
         assert (ring.open_seq, ring.unopened_bytes, records) == (ring.end_seq, 0, 0)
         return
-    frame = ring.after(reached)
+    frame = ring.frame_after(reached)
     assert frame is not None
     assert frame.after_seq <= reached < frame.next_after_seq == ring.open_seq
     assert records == frame.next_after_seq - frame.after_seq
@@ -174,7 +174,7 @@ def test_frames_are_opened_in_order_and_joined_without_a_change(calls: list[tupl
             records = ring.open_next(joined_bytes_max=2 * size if call == "join" else 0)
             assert before < ring.open_seq <= ring.end_seq
             if before >= ring.floor_seq:
-                frame = ring.after(before)
+                frame = ring.frame_after(before)
                 assert frame is not None
                 assert frame.next_after_seq == ring.open_seq, "a turn opens one frame"
                 if isinstance(frame.item, Gap):
@@ -186,7 +186,7 @@ def test_frames_are_opened_in_order_and_joined_without_a_change(calls: list[tupl
                     assert ring.encoded(frame, ALL).records == records
         reader = max(reader, ring.floor_seq)
         while reader < ring.open_seq:
-            frame = ring.after(reader)
+            frame = ring.frame_after(reader)
             assert frame is not None
             reader = frame.next_after_seq
         taken, pushed = reader, ring.end_seq

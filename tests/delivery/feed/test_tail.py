@@ -19,10 +19,10 @@ def test_gap_past_the_head_moves_no_cursor_past_it(own_seq: int) -> None:
     tail = TopicTail("log", 1, Ring("log", RingBudget(1 << 20), 1 << 20))
     tail.start(FollowStarted(1, TopicInfo("log", 7, Kind.LOG, TopicConfig(), 3, 1, "", 0), 3))
     gap = Gap(1, LAST_SEQ, GapReason.UNSYNCED, own_seq)
-    tail.take(FollowItem(1, gap, next_after_seq=LAST_SEQ, head_seq=4))
+    tail.push_item(FollowItem(1, gap, next_after_seq=LAST_SEQ, head_seq=4))
     assert tail.ring.end_seq == 4
-    tail.take(FollowItem(1, Batch.from_rows([Record(5, 1, data=b"next")]), next_after_seq=5, head_seq=5))
-    frame = tail.ring.after(4)
+    tail.push_item(FollowItem(1, Batch.from_rows([Record(5, 1, data=b"next")]), next_after_seq=5, head_seq=5))
+    frame = tail.ring.frame_after(4)
     assert frame is not None
     assert (frame.next_after_seq, tail.ring.end_seq) == (5, 5)
 
@@ -30,7 +30,7 @@ def test_gap_past_the_head_moves_no_cursor_past_it(own_seq: int) -> None:
 def test_gap_within_the_log_hides_nothing_that_follows_it() -> None:
     tail = TopicTail("log", 1, Ring("log", RingBudget(1 << 20), 1 << 20))
     tail.start(FollowStarted(1, TopicInfo("log", 7, Kind.LOG, TopicConfig(), 0, 1, "", 0), 0))
-    tail.take(FollowItem(1, Gap(1, LAST_SEQ, GapReason.UNSYNCED, 1), next_after_seq=LAST_SEQ, head_seq=2))
-    tail.take(FollowItem(1, Batch.from_rows([Record(2, 1, data=b"next")]), next_after_seq=2, head_seq=2))
+    tail.push_item(FollowItem(1, Gap(1, LAST_SEQ, GapReason.UNSYNCED, 1), next_after_seq=LAST_SEQ, head_seq=2))
+    tail.push_item(FollowItem(1, Batch.from_rows([Record(2, 1, data=b"next")]), next_after_seq=2, head_seq=2))
     assert tail.ring.end_seq == 2
-    assert tail.ring.after(1) is not None
+    assert tail.ring.frame_after(1) is not None

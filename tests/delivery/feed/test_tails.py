@@ -36,7 +36,7 @@ class Scene:
     def status(self) -> tuple[bool, str]:
         """Ready, and why not."""
         role = self.role
-        found = delivery_status(role.figures, tails=role.tails, budget=role.budget, clock=self.clock)
+        found = delivery_status(role.stats, tails=role.tails, budget=role.budget, clock=self.clock)
         return found.ready, found.reason
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -72,7 +72,7 @@ async def test_a_shard_that_is_away_is_named_and_the_others_are_followed_on() ->
         for name in (FIRST, SECOND):
             await scene.link.create_topic(name, Kind.LOG, TopicConfig())
         followed = {name: tails.attach(name, lambda: None) for name in (FIRST, SECOND)}
-        await scene.until(lambda: all(tail.settled.is_set() for tail in followed.values()))
+        await scene.until(lambda: all(tail.resolved.is_set() for tail in followed.values()))
         scene.wires[0].cut()
         await scene.until(lambda: not tails.reached[0])
         assert (tails.up.is_set(), tails.down.is_set()) == (True, False)

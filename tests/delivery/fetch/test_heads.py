@@ -46,10 +46,10 @@ async def test_who_comes_while_a_question_is_out_shares_the_next_one(store: Shar
     link = Asked(store)
     heads = HeadCache(link)
     async with asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(heads.ask("log"))
+        first = tasks.create_task(heads.request("log"))
         await settle()
         await append(store, "log", rows("acknowledged before the others ask"))
-        others = [tasks.create_task(heads.ask("log")) for _ in range(100)]
+        others = [tasks.create_task(heads.request("log")) for _ in range(100)]
         await settle()
         assert link.questions == 1
         link.door.set()
@@ -65,11 +65,11 @@ async def test_one_who_goes_away_leaves_the_others_their_answer(store: Shard) ->
     link = Asked(store)
     heads = HeadCache(link)
     async with asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(heads.ask("log"))
+        first = tasks.create_task(heads.request("log"))
         await settle()
-        leader = tasks.create_task(heads.ask("log"))
+        leader = tasks.create_task(heads.request("log"))
         await settle()
-        other = tasks.create_task(heads.ask("log"))
+        other = tasks.create_task(heads.request("log"))
         await settle()
         leader.cancel()
         await settle()
@@ -77,7 +77,7 @@ async def test_one_who_goes_away_leaves_the_others_their_answer(store: Shard) ->
         await settle()
         link.door.set()
     assert not isinstance(other.result(), TopicNotFound)
-    assert not heads._out
+    assert not heads._in_flight
     assert not heads._next
 
 
@@ -85,15 +85,15 @@ async def test_a_missing_topic_and_a_store_that_is_away_are_told_to_each(store: 
     link = Asked(store)
     link.door.set()
     heads = HeadCache(link)
-    assert isinstance(await heads.ask("none"), TopicNotFound)
+    assert isinstance(await heads.request("none"), TopicNotFound)
     link.cut()
 
     async def refused() -> None:
         with pytest.raises(StoreUnreachable):
-            await heads.ask("log")
+            await heads.request("log")
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(2):
             tasks.create_task(refused())
     link.mend()
-    assert not isinstance(await heads.ask("log"), TopicNotFound)
+    assert not isinstance(await heads.request("log"), TopicNotFound)

@@ -23,31 +23,31 @@ class Slots:
         self.clock = ManualClock()
         self.slots = ScanSlots(clock=self.clock, wheel=TimerWheel(self.clock))
         self.granted: list[int] = []
-        self.taken_back: list[int] = []
+        self.revoked: list[int] = []
         self.asked: list[ScanSlot] = []
 
-    def ask(self, count: int = 1, *, given_way: int = 0) -> list[ScanSlot]:
-        return [self._ask(number, given_way) for number in range(len(self.asked), len(self.asked) + count)]
+    def request(self, count: int = 1, *, revoked_count: int = 0) -> list[ScanSlot]:
+        return [self._fetch_heads(number, revoked_count) for number in range(len(self.asked), len(self.asked) + count)]
 
-    def _ask(self, number: int, given_way: int) -> ScanSlot:
-        slot = self.slots.ask(
+    def _fetch_heads(self, number: int, revoked_count: int) -> ScanSlot:
+        slot = self.slots.request(
             granted=lambda: self.granted.append(number),
-            taken_back=lambda: self.taken_back.append(number),
-            given_way=given_way,
+            revoked=lambda: self.revoked.append(number),
+            revoked_count=revoked_count,
         )
         self.asked.append(slot)
         return slot
 
     def close(self) -> None:
-        for number in self.taken_back:
+        for number in self.revoked:
             self.asked[number].release()
 
 
 def test_slots_are_given_in_order_of_asking() -> None:
     slots = Slots()
-    holders = slots.ask(SNAPSHOTS_AT_ONCE)
+    holders = slots.request(SNAPSHOTS_AT_ONCE)
     assert all(slot.held for slot in holders)
-    waiting = slots.ask(3)
+    waiting = slots.request(3)
     assert not any(slot.held for slot in waiting)
     waiting[1].release()
     for holder in holders[:2]:
@@ -56,29 +56,29 @@ def test_slots_are_given_in_order_of_asking() -> None:
     assert slots.granted == [SNAPSHOTS_AT_ONCE, SNAPSHOTS_AT_ONCE + 2]
     assert (slots.slots.held_count, slots.slots.waiting_count) == (SNAPSHOTS_AT_ONCE, 0)
     holders[2].release()
-    assert slots.ask()[0].held
+    assert slots.request()[0].held
 
 
 def test_holder_that_stands_still_loses_its_slot_after_a_while_though_nobody_waits() -> None:
     slots = Slots()
-    slots.ask()
+    slots.request()
     slots.clock.advance(SNAPSHOT_IDLE_S_ALONE - TICK_S)
-    assert slots.taken_back == []
+    assert slots.revoked == []
     slots.clock.advance(2 * TICK_S)
-    assert slots.taken_back == [0]
+    assert slots.revoked == [0]
     slots.clock.advance(SNAPSHOT_IDLE_S_MAX)
-    assert slots.taken_back == [0], "it is told once"
+    assert slots.revoked == [0], "it is told once"
 
 
 def test_as_many_slots_are_taken_back_as_others_wait_for_from_the_longest_idle() -> None:
     slots = Slots()
-    for holder in slots.ask(SNAPSHOTS_AT_ONCE):
+    for holder in slots.request(SNAPSHOTS_AT_ONCE):
         slots.clock.advance(TICK_S)
-        holder.offered()
-    slots.asked[1].offered()
-    slots.ask(2)
+        holder.start_idle()
+    slots.asked[1].start_idle()
+    slots.request(2)
     slots.clock.advance(SNAPSHOT_IDLE_S + TICK_S)
-    assert slots.taken_back == [0, 2]
+    assert slots.revoked == [0, 2]
     assert slots.slots.held_count == SNAPSHOTS_AT_ONCE, "a slot is held until its scan is closed"
     slots.close()
     assert slots.granted == [SNAPSHOTS_AT_ONCE, SNAPSHOTS_AT_ONCE + 1]
@@ -86,27 +86,27 @@ def test_as_many_slots_are_taken_back_as_others_wait_for_from_the_longest_idle()
 
 def test_who_asks_late_finds_those_that_stood_still_already() -> None:
     slots = Slots()
-    slots.ask(SNAPSHOTS_AT_ONCE)
+    slots.request(SNAPSHOTS_AT_ONCE)
     slots.clock.advance(SNAPSHOT_IDLE_S + TICK_S)
-    assert slots.taken_back == []
-    slots.ask()
-    assert slots.taken_back == [0]
+    assert slots.revoked == []
+    slots.request()
+    assert slots.revoked == [0]
 
 
 def test_holder_that_reads_or_waits_for_the_store_keeps_its_slot() -> None:
     slots = Slots()
-    reading, *others = slots.ask(SNAPSHOTS_AT_ONCE)
-    slots.ask()
+    reading, *others = slots.request(SNAPSHOTS_AT_ONCE)
+    slots.request()
     for other in others:
-        other.reading()
+        other.pause_idle()
     for _ in range(100):
         slots.clock.advance(SNAPSHOT_IDLE_S / 2)
-        reading.offered()
-    assert slots.taken_back == []
+        reading.start_idle()
+    assert slots.revoked == []
 
 
 @pytest.mark.parametrize(
-    ("given_way", "waiting", "expected_s"),
+    ("revoked_count", "waiting", "expected_s"),
     [
         (0, 1, 2.0),
         (1, 1, 4.0),
@@ -119,12 +119,12 @@ def test_holder_that_reads_or_waits_for_the_store_keeps_its_slot() -> None:
     ],
 )
 def test_patience_doubles_each_time_and_is_shared_among_those_that_wait(
-    given_way: int, waiting: int, expected_s: float
+    revoked_count: int, waiting: int, expected_s: float
 ) -> None:
     slots = Slots()
-    slots.ask(SNAPSHOTS_AT_ONCE, given_way=given_way)
-    slots.ask(waiting)
+    slots.request(SNAPSHOTS_AT_ONCE, revoked_count=revoked_count)
+    slots.request(waiting)
     slots.clock.advance(expected_s - TICK_S)
-    assert slots.taken_back == []
+    assert slots.revoked == []
     slots.clock.advance(2 * TICK_S)
-    assert slots.taken_back[0] == 0
+    assert slots.revoked[0] == 0

@@ -22,11 +22,11 @@ def test_there_is_room_until_as_many_are_under_way_as_may_be() -> None:
     under_way = InFlight()
     some = waiters(WORKERS)
     for waiter in some:
-        assert under_way.room_in_s(1.0) == 0.0
+        assert under_way.wait_s(1.0) == 0.0
         under_way.begin(waiter, 1.0)
-    assert under_way.room_in_s(1.001) == pytest.approx(STILL_S - 0.001)
+    assert under_way.wait_s(1.001) == pytest.approx(STILL_S - 0.001)
     assert under_way.end(some[3], 1.001)
-    assert under_way.room_in_s(1.001) == 0.0
+    assert under_way.wait_s(1.001) == 0.0
 
 
 def test_one_that_many_overtook_counts_no_more_until_a_turn_of_it_is_not_overtaken() -> None:
@@ -36,7 +36,7 @@ def test_one_that_many_overtook_counts_no_more_until_a_turn_of_it_is_not_overtak
     overtake(under_way, 0.0)
     for other in waiters(WORKERS - 1):
         under_way.begin(other, 0.0)
-    assert under_way.room_in_s(0.0) == 0.0, "whatever the time"
+    assert under_way.wait_s(0.0) == 0.0, "whatever the time"
     assert len(under_way) == WORKERS - 1
     assert not under_way.end(slow, 1.0)
     under_way.begin(slow, 1.0)
@@ -55,7 +55,7 @@ def test_a_busy_process_is_no_slow_reader() -> None:
         under_way.begin(waiter, 0.0)
     for number, waiter in enumerate(many):
         under_way.end(waiter, number * 0.001)
-    assert not any(waiter.pace.slow for waiter in many)
+    assert not any(waiter.speed.slow for waiter in many)
 
 
 def test_a_process_that_was_stopped_takes_its_readers_for_slow_for_one_turn_at_most() -> None:
@@ -63,10 +63,10 @@ def test_a_process_that_was_stopped_takes_its_readers_for_slow_for_one_turn_at_m
     some = waiters(WORKERS)
     for waiter in some:
         under_way.begin(waiter, 0.0)
-    assert under_way.room_in_s(STILL_S) == 0.0
+    assert under_way.wait_s(STILL_S) == 0.0
     for waiter in some:
         under_way.end(waiter, STILL_S)
-    assert not any(waiter.pace.slow for waiter in some)
+    assert not any(waiter.speed.slow for waiter in some)
 
 
 def test_where_nothing_is_sent_those_under_way_are_slow() -> None:
@@ -74,9 +74,9 @@ def test_where_nothing_is_sent_those_under_way_are_slow() -> None:
     some = waiters(WORKERS)
     for waiter in some:
         under_way.begin(waiter, 1.0)
-    assert under_way.room_in_s(1.0 + STILL_S / 2) == pytest.approx(STILL_S / 2)
-    assert under_way.room_in_s(1.0 + STILL_S) == 0.0
-    assert some[0].pace.slow
+    assert under_way.wait_s(1.0 + STILL_S / 2) == pytest.approx(STILL_S / 2)
+    assert under_way.wait_s(1.0 + STILL_S) == 0.0
+    assert some[0].speed.slow
     assert len(under_way) == WORKERS - 1
 
 
@@ -89,10 +89,10 @@ def test_no_turn_waits_longer_than_the_bound_for_what_moves() -> None:
     now_s = 0.0
     for waiter in others[:12]:
         now_s += LATE_S / 12.5
-        assert 0 < under_way.room_in_s(now_s) <= STILL_S
+        assert 0 < under_way.wait_s(now_s) <= STILL_S
         under_way.end(waiter, now_s)
-    assert under_way.room_in_s(LATE_S + 0.001) == 0.0
-    assert not oldest.pace.slow
+    assert under_way.wait_s(LATE_S + 0.001) == 0.0
+    assert not oldest.speed.slow
 
 
 def test_what_was_under_no_turn_ends_none() -> None:
@@ -118,16 +118,16 @@ def test_a_stream_that_stands_still_is_slow_with_all_of_its_topics() -> None:
     under_way = InFlight()
     topics = waiters(100)
     for waiter in topics:
-        waiter.pace = topics[0].pace
+        waiter.speed = topics[0].speed
     for waiter in topics[:WORKERS]:
         under_way.begin(waiter, 0.0)
-    assert under_way.room_in_s(STILL_S) == 0.0
+    assert under_way.wait_s(STILL_S) == 0.0
     for waiter in topics[WORKERS:]:
-        assert under_way.room_in_s(STILL_S) == 0.0
+        assert under_way.wait_s(STILL_S) == 0.0
         under_way.begin(waiter, STILL_S)
     assert len(under_way) == WORKERS - 1
     other = waiters(1)[0]
     under_way.begin(other, STILL_S)
-    assert under_way.room_in_s(STILL_S) == 0.0
+    assert under_way.wait_s(STILL_S) == 0.0
     assert len(under_way) <= WORKERS - 1
-    assert not other.pace.slow
+    assert not other.speed.slow

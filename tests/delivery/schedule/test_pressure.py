@@ -27,11 +27,11 @@ async def test_status_tells_pressure_and_why(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
-        cluster.role.figures.queued_bytes += SEND_BYTES_MAX // 2
+        cluster.role.stats.queued_bytes += SEND_BYTES_MAX // 2
         await append(cluster.store, "log", rows("a"))
         await watch.data(1)
-        await cluster.until(lambda: cluster.role.figures.ruling.pressure > 0, passing_s=SAMPLE_S)
-        cluster.clock.advance(3 - cluster.clock.monotonic_s() + cluster.role.figures.ruling.since_s)
+        await cluster.until(lambda: cluster.role.stats.reading.pressure > 0, passing_s=SAMPLE_S)
+        cluster.clock.advance(3 - cluster.clock.monotonic_s() + cluster.role.stats.reading.since_s)
         pressure = (await cluster.cluster.GetStatus(cluster_pb2.GetStatusRequest())).delivery.pressure
         assert (pressure.step, pressure.step_ms) == (cluster_pb2.PRESSURE_STEP_COALESCE, 3_000)
         assert pressure.reason == "queued send bytes at 0.50: above 0.2"
@@ -39,7 +39,7 @@ async def test_status_tells_pressure_and_why(cluster: ServedDelivery) -> None:
         assert pressure.send_bytes_part == pytest.approx(0.5, rel=0.01)
         assert pressure.window_us == pytest.approx(7_500, rel=0.01)
         assert pressure.queued_bytes >= SEND_BYTES_MAX // 2
-        cluster.role.figures.queued_bytes -= SEND_BYTES_MAX // 2
+        cluster.role.stats.queued_bytes -= SEND_BYTES_MAX // 2
 
 
 async def test_priority_of_a_topic_is_learned_while_it_is_watched(cluster: ServedDelivery) -> None:
@@ -59,10 +59,10 @@ async def test_what_gathers_under_pressure_comes_as_one_frame(cluster: ServedDel
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
-        cluster.role.figures.queued_bytes += SEND_BYTES_MAX
+        cluster.role.stats.queued_bytes += SEND_BYTES_MAX
         await append(cluster.store, "log", rows("a"))
         await watch.data(1)
-        await cluster.until(lambda: cluster.role.figures.ruling.window_s == WINDOW_S_MAX, passing_s=SAMPLE_S)
+        await cluster.until(lambda: cluster.role.stats.reading.window_s == WINDOW_S_MAX, passing_s=SAMPLE_S)
         await append(cluster.store, "log", rows("first"))
         assert await watch.data(1) == [b"first"], "after a pause at once"
         (followed,) = cluster.role.tails.followed
@@ -75,4 +75,4 @@ async def test_what_gathers_under_pressure_comes_as_one_frame(cluster: ServedDel
         frame = await watch.until_kind("rows")
         assert [record.data for record in frame.rows.records] == [b"b", b"c", b"d"]
         assert frame.cursor.seq == 5
-        cluster.role.figures.queued_bytes -= SEND_BYTES_MAX
+        cluster.role.stats.queued_bytes -= SEND_BYTES_MAX

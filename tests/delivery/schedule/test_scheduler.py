@@ -150,7 +150,7 @@ steps = st.builds(
 
 
 @given(steps=steps)
-def test_it_does_what_a_look_at_everything_at_every_tick_does(steps: Steps) -> None:
+def test_it_does_what_a_schedule_check_everything_at_every_tick_does(steps: Steps) -> None:
     steps.play(300)
 
 
@@ -350,14 +350,14 @@ def test_bands_begin_at_their_floors(priority: float, band: int) -> None:
 
 def test_looks_a_wait_are_few_and_none_within_the_first_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    look_at = Scheduler._look_at
+    look_at = Scheduler._schedule_check
 
     def counted(self: Scheduler[int], entry: object, now_s: float) -> None:
         nonlocal looks
         looks += 1
         look_at(self, entry, now_s)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Scheduler, "_look_at", counted)
+    monkeypatch.setattr(Scheduler, "_schedule_check", counted)
     scheduler = Scheduler[int]()
     for number in range(1000):
         scheduler.push(number, 0.0, manual=None if number % 2 else -1000, consumed_s=0.0)

@@ -133,9 +133,9 @@ def test_an_item_of_the_store_that_goes_on_is_not_marked_until_its_end() -> None
     held = TopicTail("log", 1, Ring("log", RingBudget(1 << 20), 1 << 20))
     held.start(FollowStarted(1, TopicInfo("log", 7, Kind.LOG, TopicConfig(), 0, 1, "", 0), 0))
     first, rest = Batch.from_rows([Record(1, 5, data=b"a")]), Batch.from_rows([Record(2, 5, data=b"b")])
-    held.take(FollowItem(1, first, next_after_seq=1, head_seq=9))
-    held.take(FollowItem(1, rest, next_after_seq=2, head_seq=9, batch_end=True))
-    marks = [frame.batch_end for frame in (held.ring.after(0), held.ring.after(1)) if frame is not None]
+    held.push_item(FollowItem(1, first, next_after_seq=1, head_seq=9))
+    held.push_item(FollowItem(1, rest, next_after_seq=2, head_seq=9, batch_end=True))
+    marks = [frame.batch_end for frame in (held.ring.frame_after(0), held.ring.frame_after(1)) if frame is not None]
     assert marks == [False, True]
 
 

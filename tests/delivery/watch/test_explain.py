@@ -34,7 +34,7 @@ async def test_cost_is_what_the_stream_then_brings() -> None:
         assert not (cost.snapshot or cost.deleted or cost.HasField("gap"))
         info = await served.store.get_topic("log")
         assert cost.record_bytes == info.record_bytes * 6 // 10 > 0
-        assert served.role.figures.watch_count == 0
+        assert served.role.stats.watch_count == 0
         async with served.watch(at("log", 4)) as stream:
             assert len(await stream.data(6)) == cost.record_count
         (level,) = (await served.delivery.ExplainWatch(watch(tail("log")))).costs

@@ -200,7 +200,7 @@ async def test_filter_out_of_its_bounds_is_refused(
     await kv_topic(cluster.store)
     error = unwrap(await cluster.refusal(pb.WatchTopic(topic="kv", **changes)))  # type: ignore[arg-type]
     assert (error.reason, error.metadata["field"]) == ("INVALID_ARGUMENT", f"topics[0].{field}")
-    assert cluster.role.figures.watch_count == 0
+    assert cluster.role.stats.watch_count == 0
 
 
 async def test_token_is_bound_to_every_filter(cluster: ServedDelivery) -> None:

@@ -53,7 +53,7 @@ async def test_drain_sends_open_streams_away_by_an_exact_token_and_refuses_new_o
     details = dict(error.trailing_metadata() or ())[DETAILS_KEY]
     found = status_pb2.Status.FromString(details).details
     assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in found)
-    assert cluster.role.figures.watch_count == 0
+    assert cluster.role.stats.watch_count == 0
     async with served_delivery() as other:
         await log_topic(other.store)
         await append(other.store, "log", rows("a", "b", "c"))
@@ -67,7 +67,7 @@ async def test_drain_gives_up_a_stream_that_does_not_read(cluster: ServedDeliver
         await watch.kind("caught_up")
         for _ in range(20):
             await append(cluster.store, "log", rows("x" * 60_000))
-        await cluster.until(lambda: cluster.role.figures.delivered_count >= 2)  # the window holds one
+        await cluster.until(lambda: cluster.role.stats.delivered_count >= 2)  # the window holds one
         for _ in range(200):
             await asyncio.sleep(0)
         start_s = cluster.clock.monotonic_s()
@@ -106,8 +106,8 @@ async def test_many_are_sent_away_one_after_the_other(cluster: ServedDelivery) -
         draining = tasks.create_task(cluster.role.watches.drain(GRACE_S))
         await settle()
         cluster.clock.advance(200 / LEAVES_A_SECOND / 2)
-        await cluster.until(lambda: cluster.role.figures.watch_count < 150)
-        assert cluster.role.figures.watch_count > 50, "half of the time, half of them"
+        await cluster.until(lambda: cluster.role.stats.watch_count < 150)
+        assert cluster.role.stats.watch_count > 50, "half of the time, half of them"
         await cluster.until(draining.done, passing_s=0.001)
         assert draining.result()
     for watch in watches:
@@ -119,7 +119,7 @@ async def test_stream_of_its_age_is_sent_away_and_the_next_one_is_welcome(cluste
     async with cluster.watch(snapshot("kv"), heartbeat_ms=60_000) as watch:
         await watch.until_kind("caught_up")
         await cluster.clock.pass_time(AGE_MS / 1000 * (1 - AGE_JITTER) - 1)
-        assert cluster.role.figures.watch_count == 1
+        assert cluster.role.stats.watch_count == 1
         await cluster.clock.pass_time(AGE_MS / 1000 * 2 * AGE_JITTER + 2)
         frame = await watch.until_kind("going_away")
         assert frame.going_away.reason == pb.GOING_AWAY_REASON_AGE
@@ -134,7 +134,7 @@ async def test_age_is_not_bounded_where_it_is_off() -> None:
         async with cluster.watch(tail("log"), heartbeat_ms=60_000) as watch:
             await watch.kind("caught_up")
             await cluster.clock.pass_time(2 * AGE_MS / 1000)
-            assert cluster.role.figures.watch_count == 1
+            assert cluster.role.stats.watch_count == 1
 
 
 @pytest.mark.parametrize("age_ms", [-1, 1, 999, 86_400_001])

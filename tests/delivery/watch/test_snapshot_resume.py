@@ -16,7 +16,7 @@ from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.delivery.fetch.scan_slots import SNAPSHOT_IDLE_S_ALONE
 from eddyline.delivery.rpc.watch import request_from_pb
-from eddyline.delivery.watch.request import Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery.role import ServedDelivery, served_delivery, snapshot
 from tests.support.hang import HANG_S
@@ -179,7 +179,7 @@ async def test_scan_that_is_cut_goes_on_in_the_same_stream(cluster: ServedDelive
 
 
 async def test_reader_that_stood_still_goes_on_where_it_was(cluster: ServedDelivery) -> None:
-    request = WatchRequest((TopicRequest("kv", Point.SNAPSHOT),), heartbeat_s=600, resume_snapshots=True)
+    request = WatchRequest((TopicRequest("kv", StartPoint.SNAPSHOT),), heartbeat_s=600, resume_snapshots=True)
     async with cluster.role.watches.open(request) as subscriber:
         frames = subscriber.frames()
         came: list[pb.WatchTopicsResponse] = []

@@ -110,7 +110,7 @@ async def test_heartbeats_go_on_while_a_snapshot_waits_for_the_store(cluster: Se
     await kv_topic(cluster.store)
     cluster.wire.reads_open.clear()
     async with cluster.watch(snapshot("kv"), heartbeat_ms=100) as watch:
-        await cluster.until(lambda: cluster.role.figures.watch_count == 1)
+        await cluster.until(lambda: cluster.role.stats.watch_count == 1)
         await cluster.until(lambda: bool(watch.frames) or cluster.clock.pending > 0)
         await settle()
         cluster.clock.advance(0.2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from eddyline.delivery.fetch.scan_slots import SNAPSHOT_IDLE_S, SNAPSHOT_IDLE_S_ALONE, SNAPSHOTS_AT_ONCE
-from eddyline.delivery.watch.watches import Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery.role import ServedDelivery, served_delivery, snapshot
 from tests.support.manual_clock import settle
@@ -63,7 +63,7 @@ class Reader:
 
 @asynccontextmanager
 async def reader(cluster: ServedDelivery) -> AsyncIterator[Reader]:
-    request = WatchRequest((TopicRequest("kv", Point.SNAPSHOT),), heartbeat_s=600.0)
+    request = WatchRequest((TopicRequest("kv", StartPoint.SNAPSHOT),), heartbeat_s=600.0)
     async with cluster.role.watches.open(request) as subscriber, aclosing(subscriber.frames()) as frames:
         yield Reader(frames)
 
@@ -118,20 +118,20 @@ async def test_subscribers_that_stand_still_in_the_queue_hold_up_others_for_seco
 async def test_slow_reader_finishes_though_somebody_always_waits(cluster: ServedDelivery) -> None:
     slots = cluster.role.slots
 
-    def ask() -> ScanSlot:
-        return slots.ask(granted=lambda: None, taken_back=lambda: None)
+    def queue_up() -> ScanSlot:
+        return slots.request(granted=lambda: None, revoked=lambda: None)
 
     for _ in range(SNAPSHOTS_AT_ONCE - 1):
-        ask().reading()
+        queue_up().pause_idle()
     async with reader(cluster) as slow:
         await slow.begin()
-        rival = ask()
+        rival = queue_up()
         while not slow.folded.ended:
             await cluster.clock.pass_time(2.5 * SNAPSHOT_IDLE_S)
             if rival.held:
                 rival.release()
                 await slow.take()
-                rival = ask()
+                rival = queue_up()
             else:
                 await slow.take()
         # its patience was a pause less, still less, and then more than enough
@@ -172,7 +172,7 @@ async def test_slot_is_given_back_by_a_subscriber_that_goes_while_the_store_read
     cluster.wire.reads_open.clear()
     async with cluster.watch(snapshot("kv")):
         await cluster.until(lambda: cluster.wire.open_scans == 1)
-    await cluster.until(lambda: cluster.role.figures.watch_count == 0)
+    await cluster.until(lambda: cluster.role.stats.watch_count == 0)
     cluster.wire.reads_open.set()
     await cluster.until(lambda: cluster.role.slots.held_count == 0)
     assert cluster.wire.open_scans == 0

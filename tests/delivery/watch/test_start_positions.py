@@ -225,4 +225,4 @@ async def test_one_topic_that_cannot_start_refuses_all_and_is_named(
     wanted[5] = bad
     error = unwrap(await cluster.refusal(*wanted))
     assert (error.reason, error.metadata["topic"]) == (reason, bad.topic)
-    assert cluster.role.figures.watch_count == 0
+    assert cluster.role.stats.watch_count == 0

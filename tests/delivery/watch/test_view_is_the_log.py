@@ -173,7 +173,7 @@ class Subscriber:
         if not token:
             self._reported_seq = 0
         entries.append(Opened())
-        tokens = ResumeTokens([request_from_pb(pb.WatchTopicsRequest(topics=[wanted])).topics[0].watched()])
+        tokens = ResumeTokens([request_from_pb(pb.WatchTopicsRequest(topics=[wanted])).topics[0].signature()])
         async with world.cluster.watch(
             wanted, resume_token=token, heartbeat_ms=100, resume_snapshots=self._resumes
         ) as watch:

@@ -225,7 +225,7 @@ async def test_topic_nobody_watches_is_let_go_after_a_while(cluster: ServedDeliv
         await watch.kind("caught_up")
         await append(cluster.store, "log", rows("a"))
         await watch.kind("rows")
-    await cluster.until(lambda: cluster.role.figures.watch_count == 0)
+    await cluster.until(lambda: cluster.role.stats.watch_count == 0)
     assert len(cluster.role.tails) == 1
     await cluster.clock.pass_time(61)
     assert len(cluster.role.tails) == 0

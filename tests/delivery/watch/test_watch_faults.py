@@ -10,7 +10,7 @@ import pytest
 
 from eddyline.core.transport.status import unwrap
 from eddyline.delivery.resume_token import Cursor, Resume, ResumeState
-from eddyline.delivery.watch.watches import Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import cluster_pb2, types_pb2
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery.role import ServedDelivery, at, earliest, served_delivery, snapshot, tail
@@ -83,7 +83,7 @@ async def test_token_does_not_get_old_on_a_busy_stream(cluster: ServedDelivery) 
 async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a"))
-    request = WatchRequest((TopicRequest("log", Point.EARLIEST),), heartbeat_s=0.1)
+    request = WatchRequest((TopicRequest("log", StartPoint.EARLIEST),), heartbeat_s=0.1)
     async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         kinds: list[str | None] = []
@@ -97,7 +97,7 @@ async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery
 
 async def test_heartbeat_that_was_long_in_sending_does_not_swallow_the_next(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
-    request = WatchRequest((TopicRequest("log", Point.TAIL),), heartbeat_s=1.0)
+    request = WatchRequest((TopicRequest("log", StartPoint.TAIL),), heartbeat_s=1.0)
     async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
         frames = subscriber.frames()
         assert pb.WatchTopicsResponse.FromString(await anext(frames)).HasField("caught_up")
@@ -167,7 +167,7 @@ async def test_stream_that_opens_while_the_store_restarts_waits_a_little(cluster
     cluster.wire.cut()
     await cluster.until(cluster.role.tails.down.is_set)
     async with cluster.watch(tail("log")) as watch:
-        await cluster.until(lambda: cluster.role.figures.watch_count == 1)
+        await cluster.until(lambda: cluster.role.stats.watch_count == 1)
         cluster.wire.mend()
         await cluster.until(cluster.role.tails.up.is_set, passing_s=0.001)
         await watch.kind("caught_up")
@@ -274,7 +274,7 @@ async def test_topic_deleted_while_nobody_watches_leaves_nothing_behind(cluster:
         await watch.kind("caught_up")
         await append(cluster.store, "log", rows("x" * 10_000))
         await watch.kind("rows")
-    await cluster.until(lambda: cluster.role.figures.watch_count == 0)
+    await cluster.until(lambda: cluster.role.stats.watch_count == 0)
     assert cluster.role.budget.nbytes > 10_000
     await cluster.store.delete_topic("log")
     await cluster.until(lambda: len(cluster.role.tails) == 0)
@@ -366,7 +366,7 @@ async def test_too_many_streams_are_refused_and_one_that_ends_makes_room(cluster
     error = await cluster.refusal(tail("log"))
     assert (error.code(), unwrap(error).reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_WATCHES")
     watches.pop().call.cancel()
-    await cluster.until(lambda: cluster.role.figures.watch_count == 7)
+    await cluster.until(lambda: cluster.role.stats.watch_count == 7)
     async with cluster.watch(tail("log")) as again:
         await again.kind("caught_up")
     for watch in watches:
@@ -380,11 +380,11 @@ async def test_status_tells_the_figures(cluster: ServedDelivery) -> None:
         await append(cluster.store, "log", rows("a", "b"))
         await watch.data(2)
         status = await cluster.cluster.GetStatus(cluster_pb2.GetStatusRequest())
-        figures = status.delivery
+        stats = status.delivery
         assert (status.ready, status.role) == (True, cluster_pb2.ROLE_DELIVERY)
-        assert (figures.watch_count, figures.topic_count, figures.delivered_count) == (1, 1, 2)
-        assert figures.buffered_bytes > 0
-        pressure = figures.pressure
+        assert (stats.watch_count, stats.topic_count, stats.delivered_count) == (1, 1, 2)
+        assert stats.buffered_bytes > 0
+        pressure = stats.pressure
         assert (pressure.step, pressure.reason) == (cluster_pb2.PRESSURE_STEP_REST, "")
         assert list(pressure.ready_topic_counts) == [0] * 5
 
@@ -424,7 +424,7 @@ async def test_bad_request_is_refused_with_its_reason(
     await append(cluster.store, "log", rows("a"))
     error = await cluster.refusal(*topics, **options)
     assert unwrap(error).reason == reason
-    assert cluster.role.figures.watch_count == 0
+    assert cluster.role.stats.watch_count == 0
 
 
 @pytest.mark.parametrize(

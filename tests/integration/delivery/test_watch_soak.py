@@ -17,7 +17,7 @@ import pytest
 
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import DeliveryRole
-from eddyline.delivery.watch.watches import Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import StartPoint, TopicRequest, WatchRequest
 from tests.support.manual_clock import ManualClock
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows, sim_store
 
@@ -51,7 +51,7 @@ async def test_subscribers_that_come_and_go_leave_nothing() -> None:
             if not role.slots.held_count:
                 break
             await asyncio.sleep(0)  # the last snapshot's scan is being given back
-        assert role.figures.watch_count == 0
+        assert role.stats.watch_count == 0
         assert (role.slots.held_count, role.slots.waiting_count) == (0, 0)
         running.cancel()
     assert grown < 100_000 + GROWTH_BYTES_A_CYCLE_MAX * CYCLES, f"{grown} bytes more"
@@ -60,9 +60,9 @@ async def test_subscribers_that_come_and_go_leave_nothing() -> None:
 async def _cycles(count: int, role: DeliveryRole, clock: ManualClock, random: Random) -> None:
     """Subscribers, one after another, each cancelled after some frames."""
     for number in range(count):
-        point = random.choice((Point.SNAPSHOT, Point.EARLIEST, Point.TAIL))
+        point = random.choice((StartPoint.SNAPSHOT, StartPoint.EARLIEST, StartPoint.TAIL))
         prefixes = random.choice(((), (b"k1",), (b"k2", b"k3")))
-        wanted = (TopicRequest("kv", point, prefixes), TopicRequest("log", Point.EARLIEST))
+        wanted = (TopicRequest("kv", point, prefixes), TopicRequest("log", StartPoint.EARLIEST))
         async with (
             role.watches.open(WatchRequest(wanted, columns=random.random() < 0.5)) as subscriber,
             aclosing(subscriber.frames()) as frames,

@@ -1,1 +1,1 @@
-"""Delivery: changes of topics, sent to gRPC subscribers."""
+"""Delivery role: sends changes of topics to gRPC subscribers."""

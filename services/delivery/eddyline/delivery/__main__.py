@@ -1,8 +1,9 @@
 """The delivery role's process: settings, composition, signals. `python -m eddyline.delivery`.
 
-Life: read the settings; listen; follow the store, whenever it is there; serve; on SIGTERM or SIGINT refuse new streams, tell
-the open ones to go on elsewhere, end what is left after the grace, exit 0. Delivery keeps nothing, so that is all.
-Standard output has one line, when the role serves, with its address; the log goes to stderr.
+Life: read the settings; listen; follow the store when it is available; serve; on SIGTERM or SIGINT refuse new streams,
+send going_away on the open ones, cancel the rest after the grace period, exit 0. Delivery stores nothing, so nothing
+else has to be saved.
+Standard output gets one line with the address when the role serves; the log goes to stderr.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from eddyline.core.server.server import make_server
 from eddyline.core.store_link.open import open_link, stores_text
 from eddyline.delivery.config import PREFIX, DeliverySettings
 from eddyline.delivery.metrics import delivery_metrics
-from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, gates_of, keep_health
+from eddyline.delivery.role import SERVICES, DeliveryRole, add_services, interceptors_of, keep_health
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROLE: Final = "delivery"
-LAST_WORDS_S: Final = 1.0
-"""For the statuses of streams that have ended, which are on their way; as a rule it takes a millisecond."""
+STATUS_GRACE_S: Final = 1.0
+"""Grace for the final statuses of ended streams, which usually take a millisecond."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 def main(environ: Mapping[str, str]) -> int:
-    """Run the role until it is told to stop; its exit code."""
+    """Run the role until SIGTERM or SIGINT; return its exit code."""
     return run_process(ROLE, serve, DeliverySettings, prefix=PREFIX, environ=environ, log=_LOG)
 
 
@@ -56,7 +57,7 @@ async def serve(process: RoleProcess[DeliverySettings]) -> None:
         shards = await stack.enter_async_context(configured_shards(common, access))
         server = make_server(
             settings.listen,
-            interceptors=gates_of(shards),
+            interceptors=interceptors_of(shards),
             connection_age_ms_max=settings.stream_age_ms_max,
             connections_max=connections_within(raise_open_files()),
             access=access,
@@ -73,13 +74,13 @@ async def serve(process: RoleProcess[DeliverySettings]) -> None:
             running = [tasks.create_task(role.run()), tasks.create_task(keep_health(server, role.tails))]
             process.print_ready(f"{address}, {stores_text(common)}")
             await process.stopping.wait()
-            _LOG.info("stopping", extra=fields(watches=role.figures.watch_count))
+            _LOG.info("stopping", extra=fields(watches=role.stats.watch_count))
             await server.health.stop()
             drained = await role.watches.drain(settings.stop_grace_ms / 1000)
             if not drained:
-                _LOG.warning("streams are cut off", extra=fields(watches=role.figures.watch_count))
+                _LOG.warning("streams are cut off", extra=fields(watches=role.stats.watch_count))
             shards.end_streams()
-            await server.stop(LAST_WORDS_S if drained else 0)
+            await server.stop(STATUS_GRACE_S if drained else 0)
             for task in running:
                 task.cancel()
     _LOG.info("stopped")

@@ -13,26 +13,35 @@ from eddyline.core.runtime.settings import check_address, check_range
 PREFIX: Final = "EDDYLINE_DELIVERY_"
 
 LISTEN: Final = "127.0.0.1:7703"
-"""Any but loopback needs keys or clients' certificates. Port 0 takes a free one, which is printed when delivery is ready."""
+"""Any address but loopback needs keys or clients' certificates. Port 0 takes a free one, which the ready line prints."""
 WATCHES_MAX: Final = 10_000
-"""Elsewhere unbounded. An idle stream costs 23 KiB in gRPC and 4 KiB here, so this many cost 270 MiB; each may hold one
-frame of 64 KiB in its send buffer where its reader stands still. 0 = what the server takes."""
+"""Unbounded in gRPC. An idle stream costs 23 KiB in gRPC and 4 KiB here, so this many cost 270 MiB; each may hold one
+frame of 64 KiB in its send buffer if its reader is stalled. 0 = the server's bound.
+"""
 WATCHES_MAX_MAX: Final = 16_000
-"""The server takes 16 384 calls at once; some must be left for health and status."""
+"""The server accepts 16 384 calls at once; some must be left for health and status."""
 BUFFER_BYTES: Final = 256 << 20
-"""All rings together: what level subscribers are served from. At 100 MB/s of new records 2.5 s for the slowest of them
-before it reads from the log."""
+"""Of all rings together, from which caught-up subscribers are served.
+
+At 100 MB/s of new records the slowest of them has 2.5 s before it reads from the log.
+"""
 BUFFER_BYTES_MAX: Final = 64 << 30
 TOPIC_BUFFER_BYTES: Final = 16 << 20
-"""One topic's ring, so that a busy topic does not push out the others': a sixteenth of all."""
+"""Of one topic's ring, so that a busy topic does not evict the others: a sixteenth of all."""
 STREAM_AGE_MS_MAX: Final = 1_800_000
-"""Elsewhere unbounded: clients stay where they once were, and a replica that is added gets none of them. In half an hour,
-a tenth more or less, all have gone round once; 10 000 streams are 6 resumes a second. The connection gets as old."""
+"""Unbounded in gRPC: clients stay at their first replica, and a new replica gets none of them.
+
+In half an hour, a tenth more or less, all have reconnected once; 10 000 streams are 6 resumes a second. The connection
+reaches the same age.
+"""
 STREAM_AGE_MS_MIN: Final = 1_000
 STREAM_AGE_MS_MAX_MAX: Final = 86_400_000
 STOP_GRACE_MS: Final = 5_000
-"""Watch streams never end by themselves: time to tell all of them to go on elsewhere, 2 000 a second. Those that do not read
-are cut off at its end, and resume by their cursors without loss. Without streams none of it is used."""
+"""Watch streams never end on their own: time to send going_away on all of them, 2 000 a second.
+
+Those that do not read are cancelled at its end, and resume by their cursors without loss. Without streams the process
+exits at once.
+"""
 STOP_GRACE_MS_MAX: Final = 600_000
 
 assert TOPIC_BUFFER_BYTES <= BUFFER_BYTES
@@ -41,7 +50,7 @@ assert WATCHES_MAX <= WATCHES_MAX_MAX
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """What a delivery role is told. `metrics_listen` empty = its metrics are not scraped."""
+    """Settings of a delivery role. `metrics_listen` empty = its metrics are not scraped."""
 
     listen: str = LISTEN
     metrics_listen: str = ""

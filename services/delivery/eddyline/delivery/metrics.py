@@ -1,4 +1,4 @@
-"""What a delivery role measures: its figures as metrics, all of them from the start."""
+"""Metrics of a delivery role, all of which exist from the start."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 async def delivery_metrics(
     role: DeliveryRole, forwarded: ForwardedCalls, certificate_expires_s: Callable[[], float] = float
 ) -> list[Metric]:
-    """Everything, now."""
-    figures = role.figures
+    """Collect all metrics now."""
+    stats = role.stats
     lag = await role.lag()
     return [
         gauge(
@@ -35,10 +35,10 @@ async def delivery_metrics(
             (telemetry.LABEL_SHARD,),
             (MetricPoint(reached, (str(shard),)) for shard, reached in enumerate(role.tails.reached)),
         ),
-        gauge(telemetry.DELIVERY_WATCHES, "Open watch streams.", figures.watch_count),
+        gauge(telemetry.DELIVERY_WATCHES, "Open watch streams.", stats.watch_count),
         gauge(telemetry.DELIVERY_FOLLOWED_TOPICS, "Topics followed at the store.", len(role.tails)),
-        counter(telemetry.DELIVERY_DELIVERED_RECORDS, "Records sent, to all together.", figures.delivered_count),
-        counter(telemetry.DELIVERY_DELIVERED_BYTES, "Bytes of frames sent, to all together.", figures.delivered_bytes),
+        counter(telemetry.DELIVERY_DELIVERED_RECORDS, "Records sent, to all together.", stats.delivered_count),
+        counter(telemetry.DELIVERY_DELIVERED_BYTES, "Bytes of frames sent, to all together.", stats.delivered_bytes),
         counter(
             telemetry.DELIVERY_ENCODED_FRAMES,
             "Frames encoded for the rings, each once for all that want the same.",
@@ -53,7 +53,7 @@ async def delivery_metrics(
         histogram(
             telemetry.DELIVERY_LATENCY_SECONDS,
             "From a record's commit at the store to its place in a ring, once a frame.",
-            figures.latency,
+            stats.latency,
         ),
         gauge(
             telemetry.DELIVERY_LAG_RECORDS,
@@ -74,42 +74,42 @@ async def delivery_metrics(
             "When the role's certificate expires, in seconds since 1970; 0 = it has none.",
             certificate_expires_s(),
         ),
-        *_scheduling(figures),
+        *_scheduling(stats),
     ]
 
 
-def _scheduling(figures: DeliveryStats) -> list[Metric]:
-    """Turns, bands and pressure."""
-    ruling = figures.ruling
+def _scheduling(stats: DeliveryStats) -> list[Metric]:
+    """Metrics of turns, bands and pressure."""
+    reading = stats.reading
     band = (telemetry.LABEL_BAND,)
     return [
-        gauge(telemetry.DELIVERY_PRESSURE, "Pressure as last sampled, 0 to 1.", ruling.pressure),
+        gauge(telemetry.DELIVERY_PRESSURE, "Pressure as last sampled, 0 to 1.", reading.pressure),
         one_of(
             telemetry.DELIVERY_PRESSURE_STEP,
             "What is done about it: 1 for that step.",
             telemetry.LABEL_STEP,
             (step.name for step in LadderStep),
-            ruling.step.name,
+            reading.step.name,
         ),
         gauges(
             telemetry.DELIVERY_READY_TOPICS,
             "Topics that wait for their turn.",
             band,
-            (MetricPoint(count, (f"B{number}",)) for number, count in enumerate(figures.ready)),
+            (MetricPoint(count, (f"B{number}",)) for number, count in enumerate(stats.ready)),
         ),
         counters(
             telemetry.DELIVERY_SERVED_RECORDS,
             "Records that turns delivered, once for each subscription.",
             band,
-            (MetricPoint(count, (f"B{number}",)) for number, count in enumerate(figures.served_records)),
+            (MetricPoint(count, (f"B{number}",)) for number, count in enumerate(stats.served_records)),
         ),
-        counter(telemetry.DELIVERY_TURNS, "Turns of topics.", figures.turn_count),
-        counter(telemetry.DELIVERY_TURN_WAIT_SECONDS, "How long topics waited for their turns.", figures.turn_wait_s),
-        gauge(telemetry.DELIVERY_SCHEDULING_SECONDS, "The same, as a moving average a turn.", figures.latency_s),
+        counter(telemetry.DELIVERY_TURNS, "Turns of topics.", stats.turn_count),
+        counter(telemetry.DELIVERY_TURN_WAIT_SECONDS, "How long topics waited for their turns.", stats.turn_wait_s),
+        gauge(telemetry.DELIVERY_SCHEDULING_SECONDS, "The same, as a moving average a turn.", stats.latency_s),
         gauge(
             telemetry.DELIVERY_LONGEST_WAIT_SECONDS,
             "How long the topic has waited that waits longest.",
-            figures.longest_wait_s,
+            stats.longest_wait_s,
         ),
-        gauge(telemetry.DELIVERY_QUEUED_BYTES, "Bytes under way to subscribers.", figures.queued_bytes),
+        gauge(telemetry.DELIVERY_QUEUED_BYTES, "Bytes under way to subscribers.", stats.queued_bytes),
     ]

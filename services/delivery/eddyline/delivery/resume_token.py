@@ -1,25 +1,25 @@
-"""Cursor and resume token: where a reader stands.
+"""Cursor and resume token: positions of a reader.
 
 Owns the token's bytes, opaque to clients. Little-endian:
 
-    token   u8 2 | entry a topic, in byte order of the topics' names | u64 checksum
-    entry   u64 name | u64 wish | place
-    place   u64 epoch | u64 seq | u8 state (0 = START, 1 = SNAPSHOT, 2 = LOG, 3 = KEYS) | with KEYS: u16 length, key
+    token     u8 2 | entry a topic, in byte order of the topics' names | u64 checksum
+    entry     u64 name | u64 signature | position
+    position  u64 epoch | u64 seq | u8 state (0 = START, 1 = SNAPSHOT, 2 = LOG, 3 = KEYS) | with KEYS: u16 length, key
 
-`name` is xxh3_64 of the topic's name, `wish` of its name, filters and options, and `checksum` of all before it, each with
-seed 0. A wish is hashed as: u16 length, name, its key prefixes, and, only where there is one of these, u16 0 (which is no
-name's length), its tags, its excluded nodes, u8 options. A list is u32 number, then its values sorted and without repeats,
-each as u32 length, bytes. So a token fits every request that asks for the same, in whatever order it names it.
-Each topic stands for itself: a request may leave out topics that the token has, as those that were deleted, and have others,
-which begin at their own start. At least one is in both, and none of those with other filters.
-Version 1 is read too; it has no checksum, and fits the same topics alone:
+`name` is xxh3_64 of the topic's name, `signature` of its name, filters and options, and `checksum` of all bytes before
+it, each with seed 0. The hashed signature is: u16 length, name, key prefixes, and, only if there is one of these, u16 0
+(which is no name's length), tags, excluded nodes, u8 options. A list is u32 number, then its values sorted and without
+repeats, each as u32 length, bytes. So a token fits every request with the same content, in any order.
+Each topic is independent: a request may leave out topics of the token, for instance deleted ones, and have others,
+which begin at their own start. At least one topic is in both, and none of those with other filters.
+Version 1 is read too; it has no checksum, and fits the same topics only:
 
-    token   u8 1 | u64 xxh3_64 of the topics' wishes in order | place a topic, in the same order
+    token     u8 1 | u64 xxh3_64 of the topics' signatures in order | position a topic, in the same order
 
-Failure: bytes that no `ResumeTokens` made, or that were changed since, are `ResumeTokenInvalid`; those of another watch are
-`ResumeTokenMismatch`. It is not authenticated: a forged token only moves the forger's own cursor.
-Rejected: one fingerprint of all topics. A client that leaves out a topic which was deleted had to give up its token, and
-with it its place in every topic that had no frame of its own.
+Failure: bytes that no `ResumeTokens` made, or that were changed since, are `ResumeTokenInvalid`; those of another watch
+are `ResumeTokenMismatch`. A token is not authenticated: a forged one only moves the forger's own cursor.
+Rejected: one fingerprint of all topics. A client that leaves out a deleted topic had to give up its token, and with it
+its position in every topic that had no frame of its own.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ if TYPE_CHECKING:
 TOPICS_MAX: Final = 1_000
 TOKEN_VERSION: Final = 2
 AFTER_KEY_BYTES_MAX: Final = 1 << 10
-"""A key's own bound. Sources may bring longer ones: a snapshot that breaks off behind such a key begins anew. 1 000 topics
-that are all within a snapshot make a token of 1 MB; 33 KB where none is."""
+"""The limit of keys. Sources may write longer ones: a snapshot interrupted after such a key starts over. 1 000 topics
+that are all within a snapshot make a token of 1 MB; 33 KB if none is.
+"""
 
 _FIRST_VERSION: Final = 1
 _FIRST_HEADER: Final = struct.Struct("<BQ")
 _TOPIC: Final = struct.Struct("<QQ")
-_PLACE: Final = struct.Struct("<QQB")
+_POSITION: Final = struct.Struct("<QQB")
 _U64: Final = struct.Struct("<Q")
 _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
 
 
 class Cursor(NamedTuple):
-    """A position in one topic: everything up to `seq` was seen. Epoch 0 = not checked."""
+    """A position in one topic: everything up to `seq` was received. Epoch 0 = not checked."""
 
     topic: str
     epoch: int
@@ -59,20 +60,20 @@ class Cursor(NamedTuple):
 
 
 class ResumeState(IntEnum):
-    """What a topic of a watch was doing. The numbers are in tokens."""
+    """Phase of a topic within a watch. The numbers are in tokens."""
 
     START = 0
-    """Not begun: the request's own start holds. Epoch and seq are 0."""
+    """Not begun: the request's own start applies. Epoch and seq are 0."""
     SNAPSHOT = 1
-    """Within a snapshot, which begins anew. The seq is the snapshot's point, 0 where it was not known."""
+    """Within a snapshot, which starts over. The seq is the snapshot's point, 0 if it was unknown."""
     LOG = 2
     """Reading the log after seq."""
     KEYS = 3
-    """Within a snapshot, which has brought the keys up to `after_key`, as they are at seq."""
+    """Within a snapshot that has delivered the keys up to `after_key`, as they are at seq."""
 
 
 class Resume(NamedTuple):
-    """Where one topic of a watch goes on. `after_key` is of KEYS alone, and not empty there."""
+    """Position from which one topic of a watch continues. `after_key` is set with KEYS only, and not empty there."""
 
     cursor: Cursor
     state: ResumeState
@@ -80,7 +81,7 @@ class Resume(NamedTuple):
 
 
 class WatchOption(IntFlag):
-    """What a watch wants of a topic beside its filters. The numbers are in fingerprints."""
+    """Options of a watch for a topic, besides its filters. The numbers are in fingerprints."""
 
     IGNORE_DELETES = 1
     METADATA_ONLY = 2
@@ -89,7 +90,7 @@ class WatchOption(IntFlag):
 
 
 class TopicSignature(NamedTuple):
-    """A topic of a watch with its filters and options, as far as a token is bound to them."""
+    """A topic of a watch with the filters and options that a token is bound to."""
 
     topic: str
     key_prefixes: tuple[bytes, ...] = ()
@@ -99,33 +100,35 @@ class TopicSignature(NamedTuple):
 
 
 class ResumeTokens:
-    """Writes and reads the tokens of one watch. What is hashed of its topics is hashed once."""
+    """Writes and reads the tokens of one watch. The hashes of its topics are computed once."""
 
     def __init__(self, watched: Iterable[TopicSignature]) -> None:
         self._canonical = sorted(watched, key=lambda one: one.topic.encode())
         assert 1 <= len(self._canonical) <= TOPICS_MAX
-        self._topics = {one.topic: _TopicHash(_hash(one.topic.encode()), _hash(_wish(one))) for one in self._canonical}
+        self._topics = {
+            one.topic: _TopicHashes(_hash(one.topic.encode()), _hash(_signature_bytes(one))) for one in self._canonical
+        }
         assert len(self._topics) == len(self._canonical)
         self._heads = [(name, _TOPIC.pack(*hashed)) for name, hashed in self._topics.items()]
 
     def encode(self, positions: Mapping[str, Resume]) -> bytes:
-        """Write the token of `positions`, which has every topic of the watch by name."""
+        """Encode the token of `positions`, which has every topic of the watch by name."""
         token = bytearray((TOKEN_VERSION,))
         for name, head in self._heads:
             cursor, state, after_key = positions[name]
             assert _fits(cursor.epoch, cursor.seq, state)
-            token += head + _PLACE.pack(cursor.epoch, cursor.seq, state)
+            token += head + _POSITION.pack(cursor.epoch, cursor.seq, state)
             if state is ResumeState.KEYS:
                 assert 0 < len(after_key) <= AFTER_KEY_BYTES_MAX
                 token += _U16.pack(len(after_key)) + after_key
         return bytes(token + _U64.pack(_hash(token)))
 
     def decode(self, token: bytes) -> dict[str, Resume]:
-        """Read a token that a client sent: where each topic goes on that the watch and the token both have.
+        """Decode a client's token: the positions of the topics that are both in the watch and in the token.
 
         Raises:
-            ResumeTokenInvalid: not made by us, or damaged.
-            ResumeTokenMismatch: of other filters, or of other topics alone.
+            ResumeTokenInvalid: not made by delivery, or damaged.
+            ResumeTokenMismatch: of other filters, or of other topics only.
         """
         version = token[0] if token else 0
         if version == _FIRST_VERSION:
@@ -137,13 +140,13 @@ class ResumeTokens:
             raise _invalid("its checksum is wrong")
         entries = _entries(body)
         resumes: dict[str, Resume] = {}
-        for name, (name_hash, wish_hash) in self._topics.items():
+        for name, (name_hash, signature_hash) in self._topics.items():
             entry = entries.get(name_hash)
             if entry is None:
                 continue
-            if entry.wish != wish_hash:
+            if entry.signature != signature_hash:
                 raise _mismatch(f"has other filters or options of topic {name}", topic=name)
-            resumes[name] = entry.place.of(name)
+            resumes[name] = entry.position.of(name)
         if not resumes:
             raise _mismatch("has none of these topics")
         return resumes
@@ -152,30 +155,30 @@ class ResumeTokens:
         if len(token) < _FIRST_HEADER.size:
             raise _invalid("its length is wrong")
         _, fingerprint = _FIRST_HEADER.unpack_from(token, 0)
-        places: list[_Place] = []
+        positions: list[_TopicPosition] = []
         offset = _FIRST_HEADER.size
         while offset < len(token):
-            place, offset = _place(token, offset)
-            if len(places) == TOPICS_MAX:
+            position, offset = _decode_position(token, offset)
+            if len(positions) == TOPICS_MAX:
                 raise _invalid("an entry is none of ours")
-            places.append(place)
-        if not places:
+            positions.append(position)
+        if not positions:
             raise _invalid("its length is wrong")
-        if fingerprint != _hash(b"".join(map(_wish, self._canonical))):
+        if fingerprint != _hash(b"".join(map(_signature_bytes, self._canonical))):
             raise _mismatch("has other topics or filters")
-        if len(places) != len(self._canonical):
+        if len(positions) != len(self._canonical):
             raise _invalid("its number of topics is wrong")
-        return {one.topic: place.of(one.topic) for one, place in zip(self._canonical, places, strict=True)}
+        return {one.topic: position.of(one.topic) for one, position in zip(self._canonical, positions, strict=True)}
 
 
-class _TopicHash(NamedTuple):
-    """What a token says of which topic an entry is."""
+class _TopicHashes(NamedTuple):
+    """Hashes that identify a topic's entry in a token."""
 
     name: int
-    wish: int
+    signature: int
 
 
-class _Place(NamedTuple):
+class _TopicPosition(NamedTuple):
     epoch: int
     seq: int
     state: int
@@ -186,38 +189,38 @@ class _Place(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    wish: int
-    place: _Place
+    signature: int
+    position: _TopicPosition
 
 
 def _entries(body: bytes) -> dict[int, _Entry]:
-    """The entries of a token without its checksum, by their names' hashes. Raises ResumeTokenInvalid."""
+    """Return the entries of a token without its checksum, by the hashes of their names. Raises ResumeTokenInvalid."""
     entries: dict[int, _Entry] = {}
     offset = 1
     while offset < len(body):
         if len(body) - offset < _TOPIC.size:
             raise _invalid("its length is wrong")
-        name, wish = _TOPIC.unpack_from(body, offset)
-        place, offset = _place(body, offset + _TOPIC.size)
+        name, signature = _TOPIC.unpack_from(body, offset)
+        position, offset = _decode_position(body, offset + _TOPIC.size)
         if name in entries or len(entries) == TOPICS_MAX:
             raise _invalid("an entry is none of ours")
-        entries[name] = _Entry(wish, place)
+        entries[name] = _Entry(signature, position)
     if not entries:
         raise _invalid("its length is wrong")
     return entries
 
 
-class _Placed(NamedTuple):
-    place: _Place
+class _DecodedPosition(NamedTuple):
+    position: _TopicPosition
     end: int
 
 
-def _place(token: bytes, offset: int) -> _Placed:
-    """The place at `offset`, and where it ends. Raises ResumeTokenInvalid."""
-    if len(token) - offset < _PLACE.size:
+def _decode_position(token: bytes, offset: int) -> _DecodedPosition:
+    """Decode the position at `offset`; return it and the offset after it. Raises ResumeTokenInvalid."""
+    if len(token) - offset < _POSITION.size:
         raise _invalid("its length is wrong")
-    epoch, seq, state = _PLACE.unpack_from(token, offset)
-    offset += _PLACE.size
+    epoch, seq, state = _POSITION.unpack_from(token, offset)
+    offset += _POSITION.size
     after_key = b""
     if state == ResumeState.KEYS:
         start = offset + _U16.size
@@ -227,21 +230,21 @@ def _place(token: bytes, offset: int) -> _Placed:
             raise _invalid("a key in it is none of ours")
     if not _fits(epoch, seq, state):
         raise _invalid("an entry is none of ours")
-    return _Placed(_Place(epoch, seq, state, after_key), offset)
+    return _DecodedPosition(_TopicPosition(epoch, seq, state, after_key), offset)
 
 
 def _hash(data: bytes | bytearray) -> int:
     return int(xxhash.xxh3_64_intdigest(bytes(data)))
 
 
-def _wish(watched: TopicSignature) -> bytes:
+def _signature_bytes(watched: TopicSignature) -> bytes:
     topic, key_prefixes, tags, exclude_nodes, options = watched
     name = topic.encode()
-    wish = _U16.pack(len(name)) + name + _packed(key_prefixes)
+    encoded = _U16.pack(len(name)) + name + _packed(key_prefixes)
     if tags or exclude_nodes or options:
-        wish += _U16.pack(0) + _packed(tag.encode() for tag in tags)
-        wish += _packed(node.encode() for node in exclude_nodes) + bytes((options,))
-    return wish
+        encoded += _U16.pack(0) + _packed(tag.encode() for tag in tags)
+        encoded += _packed(node.encode() for node in exclude_nodes) + bytes((options,))
+    return encoded
 
 
 def _packed(values: Iterable[bytes]) -> bytes:

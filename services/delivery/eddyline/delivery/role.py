@@ -1,4 +1,4 @@
-"""The role put together: what delivery consists of, over any `StoreLink`.
+"""Composition of the delivery role over any `StoreLink`.
 
 `__main__` runs it over gRPC; tests and simulations over a store in process.
 """
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 FORWARDED: Final = (
     methods_of(LOG_SERVICE, READ_CALLS) | methods_of(FOLD_SERVICE, ENTRY_CALLS) | methods_of(TOPIC_SERVICE, TOPIC_CALLS)
 )
-"""Calls of the stores that delivery takes and passes on."""
+"""Calls of the stores that delivery accepts and forwards."""
 SERVICES: Final = (SERVICE, TOPIC_SERVICE, LOG_SERVICE, FOLD_SERVICE, CLUSTER_SERVICE)
 
 
 class DeliveryRole:
-    """One delivery process's parts, and `run`, which makes them go."""
+    """The parts of one delivery process, and `run`, which runs their tasks."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class DeliveryRole:
         self.tracer = tracer
         self._link = link
         self._clock = clock
-        self.figures = DeliveryStats(start_s=clock.monotonic_s())
+        self.stats = DeliveryStats(start_s=clock.monotonic_s())
         self.budget = RingBudget(settings.buffer_bytes)
         self._wheel = TimerWheel(clock)
-        self._dispatcher = Dispatcher(clock=clock, figures=self.figures)
+        self._dispatcher = Dispatcher(clock=clock, stats=self.stats)
         shards = shards_of(link)
-        place = partial(shard_of, count=len(shards))
+        shard_by_topic = partial(shard_of, count=len(shards))
         self.fetchers = tuple(Fetcher() for _ in shards)
         self.tails = AllTails(
             [
@@ -96,47 +96,47 @@ class DeliveryRole:
                     wheel=self._wheel,
                     budget=self.budget,
                     topic_bytes_max=settings.topic_buffer_bytes,
-                    mark=self._dispatcher.mark,
-                    latency=self.figures.latency,
+                    notify=self._dispatcher.notify,
+                    latency=self.stats.latency,
                     tracer=tracer,
                     shard=index,
                     shard_count=len(shards),
                 )
                 for index, shard in enumerate(shards)
             ],
-            place=place,
+            shard_by_topic=shard_by_topic,
         )
         self.slots = ScanSlots(clock=clock, wheel=self._wheel)
-        feeds = SubscriptionDeps(
+        deps = SubscriptionDeps(
             link=link,
             tails=self.tails,
-            fetcher_of=lambda topic: self.fetchers[place(topic)],
+            fetcher_of=lambda topic: self.fetchers[shard_by_topic(topic)],
             slots=self.slots,
             wheel=self._wheel,
             random=random,
-            ask=self._dispatcher.ask,
-            sent=self._dispatcher.sent,
-            leave=self._dispatcher.leave,
+            request=self._dispatcher.request,
+            on_sent=self._dispatcher.on_sent,
+            remove=self._dispatcher.remove,
         )
         self.watches = Watches(
-            feeds,
+            deps,
             clock=clock,
-            figures=self.figures,
+            stats=self.stats,
             watches_max=settings.watches_max,
             age_s_max=settings.stream_age_ms_max / 1000,
         )
 
     async def lag(self) -> Lag:
-        """How far subscriptions are behind at most."""
+        """Return the largest lag of any subscription."""
         return await largest_lag(self.watches.opened, self._clock.now_ms())
 
-    def explains(self) -> DeliveryService:
-        """What it answers by messages."""
-        # its other method is served raw
+    def unary_service(self) -> DeliveryService:
+        """Return the service of delivery's unary calls."""
+        # WatchTopics is served as raw bytes
         return DeliveryService(self.watches, self._dispatcher, link=self._link, clock=self._clock)  # type: ignore[abstract]
 
     async def run(self) -> None:
-        """Follow the store and fan out, until cancelled."""
+        """Follow the store and serve subscribers, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.tails.run())
@@ -148,8 +148,8 @@ class DeliveryRole:
             self._wheel.close()
 
 
-def gates_of(shards: ShardForwarder) -> tuple[grpc.aio.ServerInterceptor, ...]:
-    """What stands before delivery's handlers: the way to the stores."""
+def interceptors_of(shards: ShardForwarder) -> tuple[grpc.aio.ServerInterceptor, ...]:
+    """Return the interceptors before delivery's handlers: forwarding to the stores."""
     return (ForwardingInterceptor(shards, methods=FORWARDED),)
 
 
@@ -162,8 +162,8 @@ def add_services(
     host: Host,
     metrics_address: Callable[[], str] = str,
 ) -> None:
-    """Put every service of delivery on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
-    delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(role.explains(), server.grpc)
+    """Add every service of delivery to `server`. `metrics_address` = address of its metrics; by default none."""
+    delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(role.unary_service(), server.grpc)
     watch = RawMethod(
         WatchMethod(role.watches).answer, delivery_pb2.WatchTopicsRequest.FromString, response_stream=True
     )
@@ -173,7 +173,7 @@ def add_services(
         cluster_pb2.ROLE_DELIVERY,
         version=version("eddyline-delivery"),
         common=common,
-        status=partial(delivery_status, role.figures, tails=role.tails, budget=role.budget, clock=clock),
+        status=partial(delivery_status, role.stats, tails=role.tails, budget=role.budget, clock=clock),
         clock=clock,
         host=host,
         address=lambda: server.address,
@@ -183,7 +183,10 @@ def add_services(
 
 
 async def keep_health(server: RoleServer, tails: AllTails) -> NoReturn:
-    """Say in health which stores are followed, for ever. A delivery is ready by any of them: it serves that one's topics."""
+    """Report in health which stores are followed, until cancelled.
+
+    Delivery is ready if it follows any of them: it serves that store's topics.
+    """
     while True:
         tails.changed.clear()
         reached = tails.reached

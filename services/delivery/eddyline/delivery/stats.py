@@ -1,6 +1,6 @@
-"""Figures of a delivery process, as GetStatus and its metrics show them.
+"""Counters and gauges of a delivery process, for GetStatus and its metrics.
 
-Threading: event loop only; whoever owns an event counts it.
+Threading: event loop only; the module in which an event happens counts it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from eddyline.delivery.schedule.scheduler import BANDS
 
 
 class DeliveryStats:
-    """Counts since the start, what is open now, and the pressure as last sampled: each 100 ms while there is any.
+    """Counts since the start, present values, and the last pressure sample: every 100 ms while there is any pressure.
 
-    `latency` = seconds from a record's commit to its place in a ring, once a frame of the store's.
+    `latency` = seconds from a record's commit to its push into a ring, once a frame from the store.
     """
 
     __slots__ = (
@@ -24,8 +24,8 @@ class DeliveryStats:
         "latency_s",
         "longest_wait_s",
         "queued_bytes",
+        "reading",
         "ready",
-        "ruling",
         "served_records",
         "start_s",
         "turn_count",
@@ -37,27 +37,27 @@ class DeliveryStats:
         self.start_s = start_s
         self.watch_count = 0
         self.draining = False
-        """It takes no new streams, and sends those that are open elsewhere."""
+        """True = it accepts no new streams, and sends going_away on the open ones."""
         self.delivered_count = 0
         self.delivered_bytes = 0
         self.latency = Histogram()
         self.queued_bytes = 0
-        """Bytes given to the streams' transports and not yet taken by them."""
+        """Bytes given to the streams' transports and not yet accepted by them."""
         self.turn_count = 0
         """Turns of topics."""
         self.turn_wait_s = 0.0
-        """How long topics waited for their turns, all of them together."""
+        """Total time that topics waited for their turns, in seconds."""
         self.served_records = [0] * BANDS
-        """Records that turns delivered, B0 to B4, once for each subscription; turns that need not wait do not count."""
-        self.ruling = PressureReading()
+        """Records that turns delivered, B0 to B4, once for each subscription; turns served at once do not count."""
+        self.reading = PressureReading()
         self.latency_s = 0.0
-        """Scheduling latency: how long topics wait for their turn, as a moving average."""
+        """Scheduling latency: moving average of the time that topics wait for their turn."""
         self.ready: tuple[int, ...] = (0,) * BANDS
         """Topics that wait for their turn, B0 to B4."""
         self.longest_wait_s = 0.0
-        """How long the one of them has waited that waits longest."""
+        """Longest present wait of a topic, in seconds."""
 
     def count_turn(self, waited_s: float) -> None:
-        """A topic had its turn."""
+        """Count one turn of a topic."""
         self.turn_count += 1
         self.turn_wait_s += waited_s

@@ -1,1 +1,1 @@
-"""Tails, rings, frames, dispatch."""
+"""From the store's FollowTopics streams to encoded frames: tails, rings, encoding, dispatch."""

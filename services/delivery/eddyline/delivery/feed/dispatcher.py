@@ -1,15 +1,16 @@
-"""Dispatch: a topic's turn opens what is new in its ring to those that wait for it, in the scheduler's order.
+"""Dispatcher: opens new frames of a topic's ring to the subscriptions that wait for it, in the scheduler's order.
 
-A subscription that has all that was opened of its topic asks for more. Where nothing else waits it gets it at once;
-otherwise its topic waits for a turn. The next turn begins when there is room: what has been set going and is not sent yet is
-bounded, so that a busy process has a choice. A turn opens one frame, and charges the topic's band what it delivers: the
-frame's records, once for each subscription that waited. Those behind take what was opened before at their own pace, or read
-the log, and are nobody's turn.
-Under pressure a topic has one turn in a window, and what gathered goes as one frame.
+A subscription that has received all open frames of its topic requests more. If nothing else waits, it gets the next
+frame at once; otherwise its topic waits for a turn. The next turn begins when there is room: the number of sends in
+flight is bounded, so that a busy process can choose. A turn opens one frame, and charges the topic's band with the
+delivered records: the frame's records, once for each subscription that waited. Subscriptions that are behind take
+opened frames at their own pace, or read the log, and need no turn.
+Under pressure a topic has one turn per window, and the records gathered meanwhile are sent as one frame.
 
-I1: a topic is queued iff somebody waits for what its ring has, or it has news (it began, ended, was made anew). I2: a
-subscription that waits is woken by the topic's next turn. I3: with nothing else waiting and no pressure nothing is put off.
-Threading: event loop only; `run` and `govern` are one task each. Idle, no timer is armed.
+I1: a topic is queued iff a subscription waits for frames in its ring, or it has news (it began, ended, was recreated).
+    I2: the topic's next turn wakes every waiting subscription. I3: with nothing else waiting and no pressure nothing is
+    delayed.
+Threading: event loop only; `run` and `sample_pressure` are one task each. Idle, no timer is armed.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     from eddyline.delivery.stats import DeliveryStats
 
 WAKES_A_PASS: Final = 256
-"""Wake-ups before others get the loop: about 0.2 ms."""
+"""Wake-ups before the dispatcher yields to the event loop: about 0.2 ms."""
 SEND_BYTES_MAX: Final = 256 << 20
-"""Bytes in the streams' send buffers that are full pressure: 4 096 streams that stand still with a frame of 64 KiB each."""
+"""Bytes in the streams' send buffers that are full pressure: 4 096 stalled streams with a frame of 64 KiB each."""
 QUIET_PRESSURE: Final = 0.01
-"""Below it, and at rest, pressure is not sampled until something happens."""
+"""Below it, and without countermeasures, pressure is not sampled until the next event."""
 
 
-class _Opened(NamedTuple):
-    """What a turn came to: whom it serves, who is to be woken, and the records that are open now and were not."""
+class _TurnResult(NamedTuple):
+    """Result of a turn: the subscriptions it serves, the callbacks to wake, and the number of newly opened records."""
 
     waiters: list[PendingRead]
     wakes: list[Callable[[], None]]
@@ -50,14 +51,14 @@ class _Opened(NamedTuple):
 
 
 class Dispatcher:
-    """Who is served when; see the module."""
+    """Gives topics their turns."""
 
-    def __init__(self, *, clock: Clock, figures: DeliveryStats) -> None:
+    def __init__(self, *, clock: Clock, stats: DeliveryStats) -> None:
         self._clock = clock
-        self._figures = figures
+        self._stats = stats
         self._scheduler: Scheduler[TopicTail] = Scheduler()
         self._governor = Governor(workers=WORKERS, send_bytes_max=SEND_BYTES_MAX)
-        self._under_way = InFlight()
+        self._in_flight = InFlight()
         self._window_s = 0.0
         self._held: list[tuple[float, int, TopicTail]] = []
         self._held_count = 0
@@ -68,40 +69,43 @@ class Dispatcher:
         self._sampled_turns = 0
         self._sampled_wait_s = 0.0
 
-    def mark(self, tail: TopicTail) -> None:
-        """There is something new of a topic: it has a turn at once or when it is its turn, if anybody waits for that."""
+    def notify(self, tail: TopicTail) -> None:
+        """Handle news of a topic: a turn at once or in its order, if any subscription waits for it."""
         if tail.has_news or (tail.waiting and tail.ring.has_unopened):
             self._offer(tail)
 
-    def ask(self, tail: TopicTail, waiter: PendingRead, seq: int) -> bool:
-        """A subscription at `seq` has all that is open of a topic. True = there is more; else it is woken when there is."""
+    def request(self, tail: TopicTail, waiter: PendingRead, seq: int) -> bool:
+        """Register a subscription at `seq` that has received all open frames of a topic.
+
+        Returns True if there are more; else it is woken when there are.
+        """
         waiter.seq = seq
         tail.waiting[waiter] = None
         if tail.ring.has_unopened:
             now_s = self._clock.monotonic_s()
-            if not self._is_free(tail, now_s):
+            if not self._can_serve_now(tail, now_s):
                 self._queue(tail, now_s)
                 return False
-            self._serve_at_once(tail, now_s, asking=waiter)
+            self._serve_at_once(tail, now_s, requester=waiter)
             if seq < tail.ring.open_seq:
                 return True
             tail.waiting[waiter] = None  # it is ahead of the ring
         return False
 
-    def sent(self, waiter: PendingRead) -> None:
-        """What a subscription took in its last step is sent."""
-        if waiter.began_s is not None and self._under_way.end(waiter, self._clock.monotonic_s()) and self._scheduler:
+    def on_sent(self, waiter: PendingRead) -> None:
+        """Handle the completion of a subscription's last step: its frames are sent."""
+        if waiter.began_s is not None and self._in_flight.end(waiter, self._clock.monotonic_s()) and self._scheduler:
             self._wake.set()
 
-    def leave(self, tail: TopicTail, waiter: PendingRead) -> None:
-        """A subscription ends."""
+    def remove(self, tail: TopicTail, waiter: PendingRead) -> None:
+        """Remove a subscription that closes."""
         tail.waiting.pop(waiter, None)
-        if self._under_way.forget(waiter) and self._scheduler:
+        if self._in_flight.forget(waiter) and self._scheduler:
             self._wake.set()
 
-    def place_of(self, tail: TopicTail) -> Turn[TopicTail] | None:
-        """Where a topic waits for its turn; None = it does not, or is put off until its window is over."""
-        return self._scheduler.place_of(tail, self._clock.monotonic_s())
+    def waiting_turn(self, tail: TopicTail) -> Turn[TopicTail] | None:
+        """Return the turn that a topic waits for; None = it waits for none, or is held until its window ends."""
+        return self._scheduler.waiting_turn(tail, self._clock.monotonic_s())
 
     async def run(self) -> NoReturn:
         """Give turns until cancelled."""
@@ -130,7 +134,7 @@ class Dispatcher:
             self._release_held(now_s)
             if not self._scheduler:
                 break
-            room_in_s = self._under_way.room_in_s(now_s)
+            room_in_s = self._in_flight.wait_s(now_s)
             if room_in_s:
                 self._arm(now_s + room_in_s)
                 break
@@ -139,9 +143,9 @@ class Dispatcher:
             opened = self._open(turn.topic, now_s, turn.waited_s)
             delivered = opened.records * len(opened.waiters)
             self._scheduler.charge(turn.band, max(1, delivered))
-            self._figures.served_records[turn.band] += delivered
+            self._stats.served_records[turn.band] += delivered
             for waiter in opened.waiters:
-                self._under_way.begin(waiter, now_s)
+                self._in_flight.begin(waiter, now_s)
             for wake in opened.wakes:
                 wake()
                 woken += 1
@@ -152,58 +156,61 @@ class Dispatcher:
 
     def _offer(self, tail: TopicTail) -> None:
         now_s = self._clock.monotonic_s()
-        if self._is_free(tail, now_s):
+        if self._can_serve_now(tail, now_s):
             self._serve_at_once(tail, now_s)
         else:
             self._queue(tail, now_s)
 
-    def _is_free(self, tail: TopicTail, now_s: float) -> bool:
-        """Nothing is put off by serving it now, and nothing says to put it off."""
+    def _can_serve_now(self, tail: TopicTail, now_s: float) -> bool:
+        """Return True if serving the topic now delays no other, and no window or bound holds it back."""
         return (
             not self._scheduler
             and len(tail.waiting) + (len(tail.listeners) if tail.has_news else 0) <= WAKES_A_PASS
             and not self._is_early(tail, now_s)
-            and not self._under_way.room_in_s(now_s)
+            and not self._in_flight.wait_s(now_s)
         )
 
     def _is_early(self, tail: TopicTail, now_s: float) -> bool:
-        """It had a turn within the window, and has not yet a whole frame."""
+        """Return True if the topic had a turn within the window, and does not have a whole frame yet."""
         if not self._window_s or tail.has_news:
             return False
         return now_s < tail.served_s + self._window_s and tail.ring.unopened_bytes < FRAME_BYTES
 
-    def _serve_at_once(self, tail: TopicTail, now_s: float, *, asking: PendingRead | None = None) -> None:
-        opened = self._open(tail, now_s, 0.0, asking=asking)
+    def _serve_at_once(self, tail: TopicTail, now_s: float, *, requester: PendingRead | None = None) -> None:
+        opened = self._open(tail, now_s, 0.0, requester=requester)
         for waiter in opened.waiters:
-            self._under_way.begin(waiter, now_s)
+            self._in_flight.begin(waiter, now_s)
         for wake in opened.wakes:
             wake()
 
-    def _open(self, tail: TopicTail, now_s: float, waited_s: float, *, asking: PendingRead | None = None) -> _Opened:
-        """A topic's turn. `asking` needs no waking."""
-        if self._figures.queued_bytes > QUIET_PRESSURE * SEND_BYTES_MAX:
+    def _open(
+        self, tail: TopicTail, now_s: float, waited_s: float, *, requester: PendingRead | None = None
+    ) -> _TurnResult:
+        """Open a topic's next frame. `requester` needs no wake-up."""
+        if self._stats.queued_bytes > QUIET_PRESSURE * SEND_BYTES_MAX:
             self._busy.set()
-        self._figures.count_turn(waited_s)
+        self._stats.count_turn(waited_s)
         waiters: list[PendingRead] = []
         records = 0
         if tail.ring.has_unopened:
             waiters = list(tail.waiting)
             tail.waiting.clear()
-            # what came while nobody waited is passed over: who comes at the head does not go through it
+            # frames that no subscription waited for are skipped: a subscription that starts at the head does not
+            # receive them
             after_seq = min([waiter.seq for waiter in waiters], default=0)
             records = tail.ring.open_next(after_seq, joined_bytes_max=FRAME_BYTES if self._window_s else 0)
-        wakes = [waiter.wake for waiter in waiters if waiter is not asking]
+        wakes = [waiter.wake for waiter in waiters if waiter is not requester]
         if tail.has_news:
             tail.has_news = False
-            wakes = list(tail.listeners)  # those that wait are among them
+            wakes = list(tail.listeners)  # the waiting ones are among them
         tail.served_s = tail.consumed_s = now_s
-        return _Opened(waiters, wakes, records)
+        return _TurnResult(waiters, wakes, records)
 
     def _queue(self, tail: TopicTail, now_s: float) -> None:
         if tail.is_held or tail in self._scheduler:
             if not tail.is_held or self._is_early(tail, now_s):
                 return
-            tail.is_held = False  # a whole frame has come: the window is over for it
+            tail.is_held = False  # a whole frame has arrived: the window ends early
         elif self._is_early(tail, now_s):
             tail.is_held = True
             self._held_count += 1
@@ -218,7 +225,7 @@ class Dispatcher:
         self._wake.set()
 
     def _release_held(self, now_s: float) -> None:
-        """Those whose window is over wait for their turn now."""
+        """Queue the held topics whose window has ended."""
         while self._held and self._held[0][0] <= now_s + MOMENT_S:
             _, _, tail = heapq.heappop(self._held)
             if tail.is_held:
@@ -226,7 +233,7 @@ class Dispatcher:
                 self._push(tail, now_s)
 
     def _arm(self, due_s: float) -> None:
-        """Look again at `due_s`, or before."""
+        """Wake the turn task at `due_s`, or before."""
         if self._timer is not None:
             if self._timer_s <= due_s:
                 return
@@ -239,22 +246,22 @@ class Dispatcher:
         self._wake.set()
 
     def _sample(self) -> None:
-        now_s, figures, scheduler = self._clock.monotonic_s(), self._figures, self._scheduler
+        now_s, stats, scheduler = self._clock.monotonic_s(), self._stats, self._scheduler
         scheduler.advance(now_s)
-        turns = figures.turn_count - self._sampled_turns
+        turns = stats.turn_count - self._sampled_turns
         longest_wait_s = scheduler.longest_wait_s(now_s)
-        # without a turn, what waits says how late its turn is at least
-        latency_s = (figures.turn_wait_s - self._sampled_wait_s) / turns if turns else longest_wait_s
+        # without a turn, the longest wait is a lower bound of the latency
+        latency_s = (stats.turn_wait_s - self._sampled_wait_s) / turns if turns else longest_wait_s
         self._count_from_now()
-        ruling = self._governor.sample(
-            now_s, ready=len(scheduler), latency_s=latency_s, queued_bytes=figures.queued_bytes
+        reading = self._governor.sample(
+            now_s, ready=len(scheduler), latency_s=latency_s, queued_bytes=stats.queued_bytes
         )
-        self._window_s = ruling.window_s
-        scheduler.slows_b0 = ruling.slows_b0
-        figures.ruling, figures.latency_s = ruling, self._governor.latency_s
-        figures.ready, figures.longest_wait_s = scheduler.ready, longest_wait_s
-        if not scheduler and ruling.pressure < QUIET_PRESSURE and ruling.step is LadderStep.REST:
+        self._window_s = reading.window_s
+        scheduler.slows_b0 = reading.slows_b0
+        stats.reading, stats.latency_s = reading, self._governor.latency_s
+        stats.ready, stats.longest_wait_s = scheduler.ready, longest_wait_s
+        if not scheduler and reading.pressure < QUIET_PRESSURE and reading.step is LadderStep.REST:
             self._busy.clear()
 
     def _count_from_now(self) -> None:
-        self._sampled_turns, self._sampled_wait_s = self._figures.turn_count, self._figures.turn_wait_s
+        self._sampled_turns, self._sampled_wait_s = self._stats.turn_count, self._stats.turn_wait_s

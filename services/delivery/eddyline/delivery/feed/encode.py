@@ -1,8 +1,8 @@
-"""Frames of a watch as bytes: the one place of delivery that makes answers.
+"""Encodes frames of a watch as bytes: the only module of delivery that makes answers.
 
-A frame of records is encoded once for every subscriber that wants the same `View` of it; who keeps it is
-`eddyline.delivery.feed.ring`. That is why the resume token, which differs from stream to stream, comes only with caught_up,
-heartbeat and going_away. Protobuf above `rpc/` on purpose: what is encoded here goes to the wire as it is.
+A frame of records is encoded once for all subscribers with the same `View`; `eddyline.delivery.feed.ring` caches it.
+Therefore the resume token, which differs from stream to stream, is only in caught_up, heartbeat and going_away.
+Protobuf is used outside `rpc/` on purpose: the bytes encoded here go to the wire unchanged.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _NOT_DELETES: Final = (int(Op.APPEND), int(Op.PUT))
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a subscriber wants to see of a topic, and in which form: equal views share their bytes."""
+    """Filter and form that a subscriber requested of a topic: equal views share their bytes."""
 
     record_filter: RecordFilter = ALL_RECORDS
     columns: bool = False
     metadata_only: bool = False
 
 
-class Place(NamedTuple):
-    """Where a frame leaves its reader. `batch_end` = no append lies on both sides of it, as far as is known."""
+class FramePosition(NamedTuple):
+    """Position of a reader after a frame. `batch_end` = no append lies on both sides of it, as far as is known."""
 
     topic: str
     epoch: int
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One answer as bytes, and how many records are in it. Empty `data` = nothing to send, the cursor moves all the same."""
+    """One answer as bytes, and its number of records. Empty `data` = nothing to send, yet the cursor moves."""
 
     data: bytes
     records: int
@@ -60,15 +60,15 @@ class Frame(NamedTuple):
 NOTHING: Final = Frame(b"", 0)
 
 
-def item_frame(place: Place, item: Batch | Gap, view: View, traceparent: str = "") -> Frame:
-    """Encode records or a gap as `view` wants them; `NOTHING` where its filter leaves none. `traceparent` goes with it."""
+def item_frame(position: FramePosition, item: Batch | Gap, view: View, traceparent: str = "") -> Frame:
+    """Encode records or a gap for `view`, with the `traceparent`; `NOTHING` if its filter leaves no record."""
     if isinstance(item, Gap):
-        return Frame(_answer(place, gap=gap_to_pb(item)).SerializeToString(), 0)
+        return Frame(_answer(position, gap=gap_to_pb(item)).SerializeToString(), 0)
     indices = None if view.record_filter.passes_all() else matching(item, view.record_filter)
     batch = item if indices is None else item.select(indices)
     if batch.count == 0:
         return NOTHING
-    answer = _answer(place)
+    answer = _answer(position)
     answer.traceparent = traceparent
     sizes = _data_sizes(batch) if view.metadata_only else None
     if sizes is not None:
@@ -86,46 +86,46 @@ def item_frame(place: Place, item: Batch | Gap, view: View, traceparent: str = "
     return Frame(answer.SerializeToString(), batch.count)
 
 
-def snapshot_begin_frame(place: Place, fold_seq: int) -> Frame:
-    """The current values follow."""
-    return Frame(_answer(place, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)).SerializeToString(), 0)
+def snapshot_begin_frame(position: FramePosition, fold_seq: int) -> Frame:
+    """Encode the start of a snapshot: the current values follow."""
+    return Frame(_answer(position, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)).SerializeToString(), 0)
 
 
-def snapshot_end_frame(place: Place, fold_seq: int, count: int) -> Frame:
-    """The current values are complete."""
-    return Frame(_answer(place, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)).SerializeToString(), 0)
+def snapshot_end_frame(position: FramePosition, fold_seq: int, count: int) -> Frame:
+    """Encode the end of a snapshot: the current values are complete."""
+    return Frame(_answer(position, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)).SerializeToString(), 0)
 
 
-def snapshot_resume_frame(place: Place, fold_seq: int, after_key: bytes) -> Frame:
-    """A snapshot goes on behind a key."""
+def snapshot_resume_frame(position: FramePosition, fold_seq: int, after_key: bytes) -> Frame:
+    """Encode the continuation of a snapshot after a key."""
     resume = pb.SnapshotResume(fold_seq=fold_seq, after_key=after_key)
-    return Frame(_answer(place, snapshot_resume=resume).SerializeToString(), 0)
+    return Frame(_answer(position, snapshot_resume=resume).SerializeToString(), 0)
 
 
-def progress_frame(place: Place) -> Frame:
-    """Everything up to here was sent or hidden."""
-    return Frame(_answer(place, progress=pb.Progress()).SerializeToString(), 0)
+def progress_frame(position: FramePosition) -> Frame:
+    """Encode progress: all records up to this position were sent or hidden by the filter."""
+    return Frame(_answer(position, progress=pb.Progress()).SerializeToString(), 0)
 
 
-def topic_deleted_frame(place: Place) -> Frame:
-    """The topic is gone."""
-    return Frame(_answer(place, topic_deleted=pb.TopicDeleted(epoch=place.epoch)).SerializeToString(), 0)
+def topic_deleted_frame(position: FramePosition) -> Frame:
+    """Encode the deletion of the topic."""
+    return Frame(_answer(position, topic_deleted=pb.TopicDeleted(epoch=position.epoch)).SerializeToString(), 0)
 
 
 def caught_up_frame(resume_token: bytes) -> Frame:
-    """Every topic is level."""
+    """Encode caught_up: every topic has reached its head of the start."""
     answer = pb.WatchTopicsResponse(caught_up=pb.CaughtUp(), resume_token=resume_token)
     return Frame(answer.SerializeToString(), 0)
 
 
 def heartbeat_frame(ts_ms: int, resume_token: bytes) -> Frame:
-    """A sign of life."""
+    """Encode a heartbeat."""
     answer = pb.WatchTopicsResponse(heartbeat=pb.Heartbeat(ts_ms=ts_ms), resume_token=resume_token)
     return Frame(answer.SerializeToString(), 0)
 
 
 def going_away_frame(reason: pb.GoingAwayReason.ValueType, resume_token: bytes) -> Frame:
-    """The stream's last word."""
+    """Encode going_away, the last frame of a stream."""
     answer = pb.WatchTopicsResponse(going_away=pb.GoingAway(reason=reason), resume_token=resume_token)
     return Frame(answer.SerializeToString(), 0)
 
@@ -139,7 +139,7 @@ def view_of(
     ignore_deletes: bool = False,
     metadata_only: bool = False,
 ) -> View:
-    """What a subscriber wants of a topic, in one form however it was written: sorted, no prefix under another."""
+    """Return the canonical view of a topic: conditions sorted, no prefix that begins with another."""
     kept: list[bytes] = []
     for prefix in sorted(set(key_prefixes)):
         if not (kept and prefix.startswith(kept[-1])):
@@ -154,7 +154,7 @@ def view_of(
 
 
 def _data_sizes(batch: Batch) -> NDArray[np.uint32]:
-    """Length of each record's data; `NO_DATA` where it has none."""
+    """Return the length of each record's data; `NO_DATA` if it has none."""
     if batch.data is None:
         return np.full(batch.count, NO_DATA, dtype="<u4")
     sizes = np.diff(offset_array(batch.data.offsets)).astype("<u4")
@@ -181,7 +181,7 @@ def _without_data(batch: Batch) -> Batch:
 
 
 def _answer(
-    place: Place,
+    position: FramePosition,
     *,
     gap: types_pb2.Gap | None = None,
     snapshot_begin: pb.SnapshotBegin | None = None,
@@ -191,9 +191,9 @@ def _answer(
     topic_deleted: pb.TopicDeleted | None = None,
 ) -> pb.WatchTopicsResponse:
     return pb.WatchTopicsResponse(
-        topic=place.topic,
-        batch_end=place.batch_end,
-        cursor=types_pb2.Cursor(topic=place.topic, epoch=place.epoch, seq=place.seq),
+        topic=position.topic,
+        batch_end=position.batch_end,
+        cursor=types_pb2.Cursor(topic=position.topic, epoch=position.epoch, seq=position.seq),
         gap=gap,
         snapshot_begin=snapshot_begin,
         snapshot_end=snapshot_end,

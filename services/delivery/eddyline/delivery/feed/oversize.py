@@ -1,9 +1,9 @@
-"""Records that a subscriber's channel cannot take: an error with their place, or a gap in it.
+"""Records that a subscriber's channel cannot receive: an error with their position, or a gap in their position.
 
-gRPC refuses a message above the receiver's limit with RESOURCE_EXHAUSTED and nothing else, at each resume again. The server
-cannot see that limit, so the request says it. Frames have at most 64 KiB or one record, so it is a record that is too large;
-where a frame has more of them it is cut until the one is found. Data are never cut.
-Threading: pure.
+gRPC refuses a message above the receiver's limit with RESOURCE_EXHAUSTED and no detail, again at each resume. The
+server cannot see that limit, so the request contains it. Frames have at most 64 KiB or one record, so the cause is one
+too large record; a frame of several records is split until it is located. Data are never cut.
+Threading: pure functions.
 """
 
 from __future__ import annotations
@@ -12,56 +12,62 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import Oversize
 from eddyline.core.records.record import MESSAGE_BYTES_MAX, Gap, GapReason
-from eddyline.delivery.feed.encode import Frame, Place, item_frame
+from eddyline.delivery.feed.encode import Frame, FramePosition, item_frame
 
 if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.delivery.feed.encode import View
 
 
-class Room(NamedTuple):
-    """The largest message that a stream's receiver takes, in bytes; `skips` = a gap takes the place of a larger record."""
+class MessageLimit(NamedTuple):
+    """Largest message that a stream's receiver accepts, in bytes; `skips` = a gap replaces a larger record."""
 
     bytes_max: int = MESSAGE_BYTES_MAX
     skips: bool = False
 
 
-ANY_ROOM: Final = Room()
+NO_LIMIT: Final = MessageLimit()
 
 
-def fitted(
-    frame: Frame, place: Place, item: Batch | Gap, view: View, room: Room, *, in_snapshot: bool = False
+def fit_frames(
+    frame: Frame,
+    position: FramePosition,
+    item: Batch | Gap,
+    view: View,
+    limit: MessageLimit,
+    *,
+    in_snapshot: bool = False,
 ) -> tuple[Frame, ...]:
-    """The frame of an item, or what takes its place where it is too large; none where the view hides all of it.
+    """Return the frame of an item, or its replacements if it is too large; none if the view hides all of it.
 
-    `place`: where the item leaves its reader. A frame of a part leaves it behind the part's last record; within a snapshot
-    the place does not move.
+    `position` is the reader's after the item. A part's frame has the position of the part's last record; within a
+    snapshot the position does not move.
 
     Raises:
         Oversize: one record is too large, and is not to be skipped.
     """
-    if len(frame.data) <= room.bytes_max:
+    if len(frame.data) <= limit.bytes_max:
         return (frame,) if frame.data else ()
     assert not isinstance(item, Gap), "a gap is small"
     if item.count > 1:
         half = item.count // 2
         parts = item.slice(0, half), item.slice(half, item.count)
-        places = place if in_snapshot else place._replace(seq=parts[0].last_seq, batch_end=False), place
+        positions = position if in_snapshot else position._replace(seq=parts[0].last_seq, batch_end=False), position
         return tuple(
-            one
-            for part, at in zip(parts, places, strict=True)
-            for one in fitted(item_frame(at, part, view), at, part, view, room, in_snapshot=in_snapshot)
+            split_frame
+            for part, at in zip(parts, positions, strict=True)
+            for split_frame in fit_frames(item_frame(at, part, view), at, part, view, limit, in_snapshot=in_snapshot)
         )
     seq, size = item.first_seq, len(frame.data)
-    if not room.skips:
+    if not limit.skips:
         raise Oversize(
-            f"record {seq} of topic {place.topic} is {size} bytes as one message, above the {room.bytes_max} that this "
+            f"record {seq} of topic {position.topic} is {size} bytes as one message, above the {limit.bytes_max} that this "
             "watch takes: raise the channel's option grpc.max_receive_message_length (Go: grpc.MaxCallRecvMsgSize; Java: "
             "maxInboundMessageSize) and say so in message_bytes_max, or set skip_oversize",
-            topic=place.topic,
+            topic=position.topic,
             seq=seq,
             sizeBytes=size,
-            limitBytes=room.bytes_max,
+            limitBytes=limit.bytes_max,
             channelOption="grpc.max_receive_message_length",
         )
-    return (item_frame(place, Gap(seq, seq, GapReason.OVERSIZE), view),)
+    return (item_frame(position, Gap(seq, seq, GapReason.OVERSIZE), view),)

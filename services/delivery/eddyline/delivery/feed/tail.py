@@ -1,14 +1,15 @@
-"""Tails: what delivery follows at one store, on one FollowTopics stream however many subscribers there are.
+"""Tails: topics that delivery follows at one store, on one FollowTopics stream for any number of subscribers.
 
-A topic is followed from the first subscriber that wants it until some time after the last has gone; its frames go into
-its ring, and credit is granted again as soon as they are there, never when a subscriber has read them. When the stream
-breaks, all topics are added again from where their rings end, so a ring has neither gap nor double.
+A topic is followed from its first subscriber until some time after its last; its frames are pushed into its ring, and
+credit is granted again as soon as they are there, independent of subscribers' reads. When the stream breaks, all topics
+are added again from the ends of their rings, so a ring has neither gaps nor duplicates.
 
-I1: `ring.end_seq` of `ring.epoch` is exactly what the store was heard to say, never above the head it said with it. I2: the
-ring's epoch only grows; a topic made anew under its name begins a new one. I3: an ended tail gets nothing more, and a new
-subscriber a new tail; it holds frames only while somebody listens. I4: the ring has nothing that was deleted on request
-before `delete_mark`: when the store tells another one it lets go of all it has, and what was read before comes before that.
-Failure: while the store is away the loop retries for ever, with backoff; rings keep what they have.
+I1: `ring.end_seq` of `ring.epoch` is exactly the position that the store sent, never above the head in the same event.
+    I2: the ring's epoch only grows; a topic recreated under its name starts a new one. I3: an ended tail receives
+    nothing more, and a new subscriber a new tail; it holds frames only while it has listeners. I4: the ring has no
+    record that was deleted on request before `delete_mark`: when the store sends another mark the ring is emptied, and
+    earlier reads count as before the delete.
+Failure: while the store is unreachable the loop retries with back-off, without end; rings keep their frames.
 Threading: event loop only; `run` is one task.
 """
 
@@ -31,9 +32,9 @@ from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.logging import fields
 from eddyline.core.store_link.protocol import FollowChanged, FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.core.telemetry.tracing import NOOP_TRACER
-from eddyline.delivery.feed.frame_split import pieces
+from eddyline.delivery.feed.frame_split import split_batch
 from eddyline.delivery.feed.ring import Ring, RingBudget
-from eddyline.delivery.feed.trace import commit_traces, opened
+from eddyline.delivery.feed.trace import commit_traces, end_receive_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,27 +50,33 @@ if TYPE_CHECKING:
     from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
 
 CREDIT_BYTES: Final = 16 << 20
-"""Elsewhere 64 KiB (HTTP/2): one round trip a window. 16 MiB cover 16 topics that catch up at 1 MiB a turn each; at most so
-much is under way between the store and the rings."""
+"""Default in HTTP/2: 64 KiB, one round trip a window. 16 MiB cover 16 topics that catch up at 1 MiB a turn each; at
+most this much is in flight between the store and the rings.
+"""
 CREDIT_BYTES_MIN: Final = 1 << 20
-"""Of each where there are many stores, which share those of one."""
+"""Per store, if there are many stores, which share the credit of one."""
 GRANTS: Final = 4
-"""Credit is given back in quarters of the window: a message each 4 MiB instead of one a frame."""
+"""Credit is returned in quarters of the window: a message each 4 MiB instead of one a frame."""
 LINGER_S: Final = 60.0
-"""How long a topic nobody watches is followed on: a subscriber that reconnects finds its ring."""
+"""A topic without subscribers is followed this long: one that reconnects gets its ring."""
 RECONNECT_S_MAX: Final = 0.5
-"""Elsewhere 5 s and more. Between its own attempts to connect, up to 2.4 s apart, the channel refuses a probe at once, so
-one each quarter second costs nothing; and a stream that opens waits 5 s, enough to notice that the store is back."""
+"""gRPC's reconnect back-off: up to 120 s.
+
+Between its own attempts to connect, up to 2.4 s apart, the channel refuses a probe at once, so one each quarter second
+costs nothing; and a stream that opens waits 5 s, enough to notice that the store is back.
+"""
 REFUSED_S: Final = 5.0
-"""A store of another cluster stays one until somebody acts."""
+"""A store of another cluster stays one until an operator acts."""
 PROBE_TOPIC: Final = "eddyline.probe"
-"""A name to ask for when nothing else is at hand: any answer but silence means that the store is there. Where there are
-several, with a number by which it is that store's own: another's answer says nothing of it."""
+"""Topic name of the probe: any answer but silence means that the store is reachable.
+
+With several stores it has a number that makes it that store's own: another store's answer would prove nothing.
+"""
 
 assert CREDIT_BYTES <= CREDIT_BYTES_MAX
 
 _LOG: Final = logging.getLogger(__name__)
-_CLASSES: Final = {found.reason: found for found in EddylineError.__subclasses__()}
+_ERROR_BY_REASON: Final = {error_class.reason: error_class for error_class in EddylineError.__subclasses__()}
 _AWAY: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
@@ -82,54 +89,57 @@ class TopicTail:
         self.ring = ring
         self.info: TopicInfo | None = None
         self.priority: int | None = None
-        """What its configuration says; None = by recency."""
+        """Of its configuration; None = by recency."""
         self.delete_mark = 0
-        """What the store said last on the stream that brings the frames."""
+        """Last mark on the stream that brings the frames."""
         self.ended: FollowEnded | None = None
-        self.settled = asyncio.Event()
+        self.resolved = asyncio.Event()
         self.listeners: dict[Callable[[], None], None] = {}
         self.waiting: dict[PendingRead, None] = {}
-        """Those of them that have all that is open, and wait for more."""
+        """Listeners that have received all open frames, and wait for more."""
         self.has_news = False
-        """Whether all listeners are to be told something that is no record: it began, ended, or was made anew."""
+        """True = all listeners must be woken for an event without records: it began, ended, or was recreated."""
         self.is_held = False
-        """Whether its next turn is put off, so that more gathers."""
+        """True = its next turn is delayed, so that more records gather."""
         self.served_s = -math.inf
-        """When it last had a turn."""
+        """Time of its last turn."""
         self.consumed_s = -math.inf
-        """When it was last touched: its turn, or a subscriber that came."""
+        """Time of its last use: its turn, or a new subscriber."""
         self.expiry: ScheduledCall | None = None
 
     def error(self) -> EddylineError:
-        """Why it ended, as an error of the caller's own."""
+        """Return the reason of its end, as a new error for each caller."""
         assert self.ended is not None
         return _error(self.ended, self.name)
 
     def start(self, started: FollowStarted) -> None:
-        """The store follows it. After a broken stream the ring knows better where it stands."""
+        """Handle the start of the follow. After a broken stream the ring's position is the newer one."""
         if self.info is None:
             self.ring.reset(started.topic.epoch, started.after_seq)
             self.info = started.topic
-            self.settled.set()
+            self.resolved.set()
             self.has_news = True
         self.change(started.topic)
 
     def change(self, topic: TopicInfo) -> None:
-        """The topic is as the store says it is now. Who waits for what is let go of has its turn, and reads the log."""
+        """Apply the topic's present state. After an eviction waiting subscriptions have a turn, and read the log."""
         self.priority = topic.config.priority
         if self.delete_mark != topic.delete_mark:
             self.delete_mark = topic.delete_mark
             self.ring.forget()
 
-    def take(self, event: FollowItem, traces: tuple[CommitTrace, ...] = ()) -> None:
-        """Records or a gap go into the ring, cut to frames; what it has already is passed over. `traces` = the item's."""
+    def push_item(self, event: FollowItem, traces: tuple[CommitTrace, ...] = ()) -> None:
+        """Push records or a gap into the ring, split into frames; records that it has already are skipped.
+
+        `traces` = those of the item.
+        """
         item, end_seq = event.item, event.next_after_seq
         if isinstance(item, Gap):
             if item.reason == GapReason.RECREATED:
                 self.ring.reset(item.new_epoch, end_seq)
                 self.has_news = True
                 return
-            # whatever range a gap tells: past the head nothing would ever be new again
+            # a gap's range may end past the head, after which no record would ever be new
             end_seq = min(item.own_seq or end_seq, event.head_seq)
             if end_seq > self.ring.end_seq:
                 self.ring.push(item, end_seq, batch_end=event.batch_end or end_seq == event.head_seq)
@@ -138,32 +148,32 @@ class TopicTail:
             return
         if item.seq_at(0) <= self.ring.end_seq:
             item = item.slice(item.index_after(self.ring.end_seq), item.count)
-        whole, taken = event.batch_end or end_seq == event.head_seq, 0
-        for piece in pieces(item):
-            taken += piece.count
-            ends = whole if taken == item.count else item.ends_append(taken)
-            within = traces and tuple(trace for trace in traces if piece.first_seq <= trace.seq <= piece.last_seq)
-            next_after_seq = end_seq if piece.last_seq == item.last_seq else piece.last_seq
-            self.ring.push(piece, next_after_seq, within, batch_end=ends)
+        is_batch_end, pushed = event.batch_end or end_seq == event.head_seq, 0
+        for part in split_batch(item):
+            pushed += part.count
+            ends = is_batch_end if pushed == item.count else item.ends_append(pushed)
+            part_traces = traces and tuple(trace for trace in traces if part.first_seq <= trace.seq <= part.last_seq)
+            next_after_seq = end_seq if part.last_seq == item.last_seq else part.last_seq
+            self.ring.push(part, next_after_seq, part_traces, batch_end=ends)
 
-    def level(self, head_seq: int) -> None:
-        """There is nothing more up to the head: what had the seqs below it was deleted."""
+    def advance_to(self, head_seq: int) -> None:
+        """Move the ring's end to the head: the records up to there were deleted."""
         if self.info is not None and head_seq > self.ring.end_seq:
             self.ring.push(Batch.from_rows([]), head_seq, batch_end=True)
 
     def end(self, ended: FollowEnded) -> None:
-        """No more of it."""
+        """Handle the end of the follow."""
         self.ended = ended
         self.has_news = True
-        self.settled.set()
+        self.resolved.set()
 
     def free(self) -> None:
-        """Let go of the frames: it is followed no more, and nobody listens."""
+        """Drop the frames: the topic is no longer followed and has no listeners."""
         self.ring.reset(self.ring.epoch, self.ring.end_seq)
 
 
 class Tails:
-    """All followed topics of a store, shard `shard` of `shard_count`; see the module."""
+    """All followed topics of a store, shard `shard` of `shard_count`."""
 
     def __init__(
         self,
@@ -174,7 +184,7 @@ class Tails:
         wheel: TimerWheel,
         budget: RingBudget,
         topic_bytes_max: int,
-        mark: Callable[[TopicTail], None],
+        notify: Callable[[TopicTail], None],
         latency: Histogram,
         shard: int = 0,
         shard_count: int = 1,
@@ -185,12 +195,12 @@ class Tails:
         self._probe_topic = name_on(shard, shard_count, PROBE_TOPIC)
         self._credit_bytes = max(CREDIT_BYTES // shard_count, CREDIT_BYTES_MIN)
         self.on_change: Callable[[], None] = lambda: None
-        """Called when the store is followed, and when it is no more."""
+        """Called when following the store begins or ends."""
         self._clock = clock
         self._wheel = wheel
         self._budget = budget
         self._topic_bytes_max = topic_bytes_max
-        self._mark = mark
+        self._notify = notify
         self._latency = latency
         self._tracer = tracer
         self._backoff = Backoff(random, cap_s=RECONNECT_S_MAX)
@@ -204,7 +214,7 @@ class Tails:
         self.down = asyncio.Event()
         self.down.set()
         self.trouble = StoreUnreachable.reason
-        """Why the store is not followed, as a reason of the contract; of no meaning while it is."""
+        """Reason, of the contract, why the store is not followed; without meaning while it is."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -215,11 +225,11 @@ class Tails:
         return tuple(self._by_id.values())
 
     def __contains__(self, topic: str) -> bool:
-        """True = the store is asked to follow it, or has been."""
+        """Return True if the topic is or will be followed."""
         return topic in self._by_name
 
     def attach(self, topic: str, listener: Callable[[], None]) -> TopicTail:
-        """The topic's tail; `listener` is called, by way of the dispatcher, when there is something new."""
+        """Return the topic's tail; the dispatcher calls `listener` when there are new frames or news."""
         tail = self._by_name.get(topic)
         if tail is None:
             self._last_id += 1
@@ -234,13 +244,13 @@ class Tails:
         return tail
 
     def detach(self, tail: TopicTail, listener: Callable[[], None]) -> None:
-        """Stop listening. The last one leaves the topic followed for a while, unless it never began."""
+        """Remove a listener. After the last one the topic stays followed for a while, unless the follow never began."""
         tail.listeners.pop(listener, None)
         if tail.listeners or tail.expiry is not None:
             return
         if tail.follow_id not in self._by_id:
             tail.free()
-        elif tail.settled.is_set():
+        elif tail.resolved.is_set():
             tail.expiry = self._wheel.schedule(LINGER_S, lambda: self._unfollow(tail))
         else:
             self._unfollow(tail)
@@ -250,7 +260,7 @@ class Tails:
         while True:
             wait_s = 0.0
             try:
-                await self._reach()
+                await self._probe()
                 async with self._link.follow() as follow:
                     self._backoff.reset()
                     self._set_up(True)
@@ -259,21 +269,21 @@ class Tails:
             except EddylineError as error:
                 if isinstance(error, ROLE_REFUSED):
                     if self.trouble != error.reason:
-                        told = fields(shard=self._shard, reason=error.reason, message=error.message)
-                        _LOG.error("the store refuses this role", extra=told)
+                        cause = fields(shard=self._shard, reason=error.reason, message=error.message)
+                        _LOG.error("the store refuses this role", extra=cause)
                     self.trouble = error.reason
                     wait_s = REFUSED_S
                 else:
                     if self._backoff.failures == 0:  # once an outage
-                        told = fields(shard=self._shard, reason=error.reason, message=error.message)
-                        _LOG.warning("the store is away", extra=told)
+                        cause = fields(shard=self._shard, reason=error.reason, message=error.message)
+                        _LOG.warning("the store is away", extra=cause)
                     self.trouble = StoreUnreachable.reason
             finally:
                 self._set_up(False)
             await sleep(self._clock, self._backoff.next_delay_s(minimum_s=wait_s))
 
-    async def _reach(self) -> None:
-        """Return when the store answers. Raises what says that it does not."""
+    async def _probe(self) -> None:
+        """Return when the store answers. Raises the error that proves that it does not."""
         try:
             await self._link.get_topic(self._probe_topic)
         except EddylineError as error:
@@ -281,7 +291,7 @@ class Tails:
                 raise
 
     async def _session(self, follow: Follow) -> None:
-        """One stream, until it breaks. Raises the error that broke it."""
+        """Run one stream until it breaks. Raises the error that broke it."""
         self._steps = deque(self._by_id)
         self._owed = self._credit_bytes
         self._step_wake.set()
@@ -299,8 +309,8 @@ class Tails:
         raise broken
 
     async def _send(self, follow: Follow) -> None:
-        """Everything that goes to the store, in one task: topics added or removed, credit given back."""
-        # where sending fails the stream is broken, which its reader is told too
+        """Send all steps to the store, in one task: topics added or removed, credit granted."""
+        # a failed send means a broken stream, whose reader gets the error too
         with suppress(EddylineError):
             while True:
                 await self._step_wake.wait()
@@ -330,28 +340,28 @@ class Tails:
             return
         if isinstance(event, FollowItem):
             traces = commit_traces(self._tracer, event, tail.name) if event.traces else ()
-            tail.take(event, traces)
+            tail.push_item(event, traces)
             if not tail.listeners:
-                opened(traces)
+                end_receive_spans(traces)
             if not isinstance(event.item, Gap):
-                # The hosts' clocks may differ by more than it took.
+                # The hosts' clocks may differ by more than the latency.
                 self._latency.observe(max(self._clock.now_ms() - event.item.last_ts_ms, 0) / 1000)
         elif isinstance(event, FollowStarted):
             tail.start(event)
         elif isinstance(event, FollowEnded):
             error = _error(event, tail.name)
             if error.code in _AWAY:
-                raise error  # the store is going: all topics are added again, none is forgotten
+                raise error  # the store is stopping: all topics are added again, none is forgotten
             self._forget(tail)
             tail.end(event)
         elif isinstance(event, FollowLevel):
-            tail.level(event.head_seq)
+            tail.advance_to(event.head_seq)
         elif isinstance(event, FollowChanged):
             tail.change(event.topic)
             return
         else:
             return
-        self._mark(tail)
+        self._notify(tail)
 
     def _unfollow(self, tail: TopicTail) -> None:
         if tail.follow_id in self._by_id:
@@ -368,7 +378,7 @@ class Tails:
             tail.free()
 
     def _step(self, follow_id: int) -> None:
-        if self.up.is_set():  # else the next stream begins with all topics
+        if self.up.is_set():  # otherwise the next stream starts with all topics
             self._steps.append(follow_id)
             self._step_wake.set()
 
@@ -381,4 +391,4 @@ class Tails:
 
 
 def _error(ended: FollowEnded, topic: str) -> EddylineError:
-    return _CLASSES.get(ended.reason, EddylineError)(ended.message, topic=topic)
+    return _ERROR_BY_REASON.get(ended.reason, EddylineError)(ended.message, topic=topic)

@@ -1,7 +1,7 @@
-"""All tails of a delivery: those of every shard, each over a stream of its own.
+"""Tails of all shards, each over a stream of its own.
 
-I1: a shard that is away stops the topics that live on it, and no other's: what follows it retries by itself.
-The role serves while any shard is followed; `trouble` says what is missing.
+I1: an unreachable shard stops only the topics that live on it: each shard's tails retry independently.
+The role serves while any shard is followed; `trouble` names the missing ones.
 Threading: event loop only; `run` is one task and one a shard.
 """
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 class Missing(NamedTuple):
-    """A shard that is not followed, and the reason of the contract."""
+    """A shard that is not followed, and the contract's reason."""
 
     shard: int
     reason: str
 
 
 class AllTails:
-    """The followed topics of all shards; see the module. `place` = the shard of a topic."""
+    """Followed topics of all shards. `shard_by_topic` = the shard of a topic."""
 
-    def __init__(self, tails: Sequence[Tails], *, place: Callable[[str], int] | None = None) -> None:
+    def __init__(self, tails: Sequence[Tails], *, shard_by_topic: Callable[[str], int] | None = None) -> None:
         self.shards = tuple(tails)
-        self._place = place or partial(shard_of, count=len(tails))
+        self._shard_by_topic = shard_by_topic or partial(shard_of, count=len(tails))
         self.up = asyncio.Event()
-        """Some shard is followed."""
+        """Set while any shard is followed."""
         self.down = asyncio.Event()
-        """None is."""
+        """Set while none is followed."""
         self.down.set()
         self.changed = asyncio.Event()
-        """Another shard is followed than before, or one less. Whoever looks clears it."""
+        """Set when a shard begins or ends to be followed. Its reader clears it."""
         for each in self.shards:
-            each.on_change = self._look
+            each.on_change = self._on_shard_change
 
     def __len__(self) -> int:
         return sum(map(len, self.shards))
@@ -55,24 +55,24 @@ class AllTails:
 
     @property
     def reached(self) -> tuple[bool, ...]:
-        """Of every shard whether it is followed."""
+        """One flag a shard: True = it is followed."""
         return tuple(each.up.is_set() for each in self.shards)
 
     @property
     def missing(self) -> tuple[Missing, ...]:
-        """The shards that are not followed."""
+        """Shards that are not followed."""
         return tuple(Missing(shard, each.trouble) for shard, each in enumerate(self.shards) if not each.up.is_set())
 
     @property
     def trouble(self) -> str:
-        """Why not all is followed, as a reason of the contract, with the shard where there are several; "" = it is."""
+        """Contract's reasons why shards are not followed, with the shard if there are several; "" = all are."""
         if len(self.shards) == 1:
             return "".join(missing.reason for missing in self.missing)
         return " ".join(f"{missing.reason} (shard {missing.shard})" for missing in self.missing)
 
     def of(self, topic: str) -> Tails:
-        """The tails of the shard that a topic lives on."""
-        return self.shards[self._place(topic)]
+        """Return the tails of the shard that a topic lives on."""
+        return self.shards[self._shard_by_topic(topic)]
 
     def attach(self, topic: str, listener: Callable[[], None]) -> TopicTail:
         """As `Tails.attach`."""
@@ -88,7 +88,7 @@ class AllTails:
             for each in self.shards:
                 tasks.create_task(each.run())
 
-    def _look(self) -> None:
+    def _on_shard_change(self) -> None:
         risen, fallen = (self.up, self.down) if any(self.reached) else (self.down, self.up)
         risen.set()
         fallen.clear()

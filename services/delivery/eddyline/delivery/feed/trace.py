@@ -1,9 +1,9 @@
-"""A frame's traces: of the commits in it that are traced, from the store's answer to the transports of subscribers.
+"""Traces of a frame: spans of its traced commits, from the store's answer to the subscribers' transports.
 
-`delivery.receive` begins when a commit comes from the store, and ends when its frame has its turn, or at once where nobody
-listens; `delivery.send` begins when a subscriber takes the frame, and ends when its transport has it. Who reads the log by a
-cursor of its own gets the records untraced.
-I1: of one commit at most `SENDS_MAX` spans tell of subscribers, the first ones; of the others nothing is made.
+`delivery.receive` begins when a commit arrives from the store, and ends when its frame has its turn, or at once if the
+topic has no listeners; `delivery.send` begins when a subscriber takes the frame, and ends when its transport has
+accepted it. Records that a subscriber reads from the log by its cursor are not traced.
+I1: at most `SENDS_MAX` spans of subscribers are made per commit, for the first ones.
 Threading: event loop.
 """
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.tracing import OpenSpan, Tracer
 
 SENDS_MAX: Final = 16
-"""Ten thousand subscribers get what one record was made into: a few say how long that took."""
+"""Up to ten thousand subscribers get one record: a few spans are enough to measure."""
 
 
 class CommitTrace:
-    """One commit's, in a ring's frame. `seq` = the commit's last."""
+    """Trace of one commit in a ring's frame. `seq` = the commit's last."""
 
     __slots__ = ("_sends_left", "_tracer", "received", "seq")
 
@@ -35,7 +35,7 @@ class CommitTrace:
         self.seq = seq
 
     def send(self) -> OpenSpan | None:
-        """A subscriber takes the frame; None = enough of them are told of."""
+        """Start the span of a subscriber that takes the frame; None = the commit has enough of them."""
         if not self._sends_left:
             return None
         self._sends_left -= 1
@@ -43,8 +43,8 @@ class CommitTrace:
 
 
 def commit_traces(tracer: Tracer, event: FollowItem, topic: str) -> tuple[CommitTrace, ...]:
-    """The traces of an item that has come: of each commit that the store says is traced."""
-    made: list[CommitTrace] = []
+    """Start the receive spans of an item, one for each commit that the store marks as traced."""
+    traces: list[CommitTrace] = []
     for traced in event.traces:
         received = tracer.start_child_span(
             telemetry.SPAN_DELIVERY_RECEIVE,
@@ -52,21 +52,21 @@ def commit_traces(tracer: Tracer, event: FollowItem, topic: str) -> tuple[Commit
             {telemetry.ATTRIBUTE_TOPIC: topic, telemetry.ATTRIBUTE_SEQ: traced.seq},
         )
         if received is not None:
-            made.append(CommitTrace(tracer, received, traced.seq))
-    return tuple(made)
+            traces.append(CommitTrace(tracer, received, traced.seq))
+    return tuple(traces)
 
 
-def sends(traces: Iterable[CommitTrace]) -> tuple[OpenSpan, ...]:
-    """The spans of one subscriber that takes a frame."""
+def start_send_spans(traces: Iterable[CommitTrace]) -> tuple[OpenSpan, ...]:
+    """Start the spans of one subscriber that takes a frame."""
     return tuple(span for trace in traces if (span := trace.send()) is not None)
 
 
-def opened(traces: Iterable[CommitTrace]) -> None:
-    """Their frame is open to subscribers."""
+def end_receive_spans(traces: Iterable[CommitTrace]) -> None:
+    """End the receive spans: their frame is open to subscribers."""
     for trace in traces:
         trace.received.end()
 
 
 def traceparent(traces: tuple[CommitTrace, ...]) -> str:
-    """What a frame tells its subscribers."""
+    """Return the trace that a frame carries to its subscribers."""
     return traces[0].received.traceparent if traces else ""

@@ -1,9 +1,9 @@
-"""Fetcher: the few tasks that wait for the store on behalf of all subscribers.
+"""Fetcher: a fixed number of tasks that wait for the store on behalf of all subscribers.
 
-A subscriber's own task never waits for the store, so that its heartbeats and its other topics go on while a read
-hangs; and however many have fallen behind, at most so many reads are under way. Jobs are served in order of arrival.
-The queue is bounded by its users: each topic of a stream has at most one job in it.
-Failure: a job owns its errors; one that raises is a defect, which ends the role.
+A subscriber's own task never waits for the store, so that its heartbeats and its other topics continue while a read
+hangs; and the number of running reads is bounded, however many subscribers have fallen behind. Jobs are served in order
+of arrival. The queue is bounded by its users: each topic of a stream has at most one job in it.
+Failure: a job handles its errors; one that raises is a defect, which ends the role.
 Threading: event loop only.
 """
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 FETCHES_MAX: Final = 32
-"""Reads under way at once. One connection of gRPC in Python carries 3 000 small calls a second with 8 in flight; 32
-leave room for slow ones."""
+"""Reads running at once.
+
+One connection of gRPC in Python carries 3 000 small calls a second with 8 in flight; 32 leave room for slow ones.
+"""
 
 
 class Fetcher:
@@ -28,10 +30,10 @@ class Fetcher:
         self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
         self._wake = asyncio.Semaphore(0)
         self.read_count = 0
-        """Reads asked for since the start."""
+        """Reads submitted since the start."""
 
     def submit(self, job: Callable[[], Awaitable[None]], *, is_read: bool = True) -> None:
-        """Run `job` when its turn comes. `is_read` False = it only lets go of something."""
+        """Run `job` when its turn comes. `is_read` False = it only releases resources."""
         self.read_count += is_read
         self._jobs.append(job)
         self._wake.release()

@@ -1,8 +1,10 @@
-"""Heads: what a topic is now, asked of the store once for all who ask at the same time.
+"""Heads: the present state of topics, with one request to the store for all concurrent callers.
 
-Each caller gets the answer to a question that began after its call, so that nothing acknowledged before it is missing. While
-one question is out, all who come wait for the next: a thousand streams that come back at one moment cost two.
-Failure: what a question fails by is raised to all of its callers; one whose asker went away is asked again by another.
+Each caller gets the answer to a request that began after its call, so that no record acknowledged previous it is missing.
+While one request is in flight, all new callers wait for the next one: a thousand streams that reconnect at the same
+moment cost two requests.
+Failure: the error of a request is raised to all of its callers; if the caller that sends it is cancelled, another one
+repeats it.
 Threading: event loop only.
 """
 
@@ -19,57 +21,57 @@ if TYPE_CHECKING:
 
 
 class HeadCache:
-    """Questions of one process."""
+    """Shared GetTopic requests of one process. Answers are not kept."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
-        self._out: dict[str, _Question] = {}
-        self._next: dict[str, _Question] = {}
+        self._in_flight: dict[str, _HeadRequest] = {}
+        self._next: dict[str, _HeadRequest] = {}
 
-    async def ask(self, topic: str) -> TopicInfo | TopicNotFound:
-        """What the topic is, no earlier than now.
+    async def request(self, topic: str) -> TopicInfo | TopicNotFound:
+        """Return the topic's state, no older than the call.
 
         Raises:
-            What the store's answer raises, but TopicNotFound.
+            The errors of the store's answer, but TopicNotFound.
         """
         while True:
-            question = self._next.get(topic)
-            if question is None:
-                question = await self._put(topic)
+            request = self._next.get(topic)
+            if request is None:
+                request = await self._send(topic)
             else:
-                await question.over.wait()
-            if question.failure is not None:
-                raise question.failure
-            if question.found is not None:
-                return question.found
+                await request.done.wait()
+            if request.failure is not None:
+                raise request.failure
+            if request.info is not None:
+                return request.info
 
-    async def _put(self, topic: str) -> _Question:
-        question = self._next[topic] = _Question()
+    async def _send(self, topic: str) -> _HeadRequest:
+        request = self._next[topic] = _HeadRequest()
         try:
-            before = self._out.get(topic)
-            if before is not None:
-                await before.over.wait()
+            previous = self._in_flight.get(topic)
+            if previous is not None:
+                await previous.done.wait()
             del self._next[topic]
-            self._out[topic] = question
-            question.found = await self._link.get_topic(topic)
+            self._in_flight[topic] = request
+            request.info = await self._link.get_topic(topic)
         except TopicNotFound as missing:
-            question.found = missing
+            request.info = missing
         except EddylineError as error:
-            question.failure = error
+            request.failure = error
         finally:
-            for where in (self._next, self._out):
-                if where.get(topic) is question:
-                    del where[topic]
-            question.over.set()
-        return question
+            for requests in (self._next, self._in_flight):
+                if requests.get(topic) is request:
+                    del requests[topic]
+            request.done.set()
+        return request
 
 
-class _Question:
-    """One question. Over without `found` and `failure` = whoever asked went away."""
+class _HeadRequest:
+    """One request. Done without `info` and `failure` = its sender was cancelled."""
 
-    __slots__ = ("failure", "found", "over")
+    __slots__ = ("done", "failure", "info")
 
     def __init__(self) -> None:
-        self.over = asyncio.Event()
-        self.found: TopicInfo | TopicNotFound | None = None
+        self.done = asyncio.Event()
+        self.info: TopicInfo | TopicNotFound | None = None
         self.failure: EddylineError | None = None

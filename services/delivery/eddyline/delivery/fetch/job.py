@@ -1,7 +1,7 @@
-"""Fetching: what one subscription has under way at the store, at most one job at a time.
+"""Fetch job: the request of one subscription to the store, at most one at a time.
 
-A job that finds the store away is tried again after a while; any other error is kept, and ends the stream.
-I1: a job that was dropped changes nothing when it ends; it lets go of what it holds by itself.
+A job is retried after a delay if the store is unreachable; any other error is kept, and ends the stream.
+I1: a dropped job changes nothing when it ends; it releases its own resources.
 Threading: event loop only; jobs run on the fetcher.
 """
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
 
 RETRY_S_MAX: Final = 2.0
-"""A store that restarts is back in about a second; a fetch every second on average while it is not."""
+"""A store that restarts is back in about a second; meanwhile a fetch is retried every second on average."""
 
 _PASSING: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED)
 
 
 class FetchJob:
-    """One subscription's job at the store; see the module. `wake` asks for a turn of the subscription."""
+    """One subscription's job at the store. `wake` requests a step of the subscription."""
 
     def __init__(self, fetcher: Fetcher, *, wheel: TimerWheel, random: Random, wake: Callable[[], None]) -> None:
         self._fetcher = fetcher
@@ -40,12 +40,15 @@ class FetchJob:
 
     @property
     def busy(self) -> bool:
-        """True = a job is under way, or the next one has to wait for a while."""
+        """True = a job is running, or its retry waits."""
         return self.running or self._retry is not None
 
     def start(self, job: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
-        """Run `job` on the fetcher. It is given a function that says whether it is still wanted, and says whether it got
-        something; False = come again after a while."""
+        """Run `job` on the fetcher.
+
+        It receives a function that returns whether the job is still wanted, and returns True if it fetched something;
+        False = retry after a delay.
+        """
         assert not self.busy
         generation = self._generation
 
@@ -66,17 +69,17 @@ class FetchJob:
                 self._backoff.reset()
                 self._wake()
             else:
-                self.rest()
+                self.retry_later()
 
         self.running = True
         self._fetcher.submit(run)
 
     def submit(self, job: Callable[[], Awaitable[None]]) -> None:
-        """Let go of something beside it, which nobody waits for."""
+        """Release resources on the fetcher, without a caller that waits."""
         self._fetcher.submit(job, is_read=False)
 
     def drop(self) -> None:
-        """Forget the job under way."""
+        """Drop the running job and the waiting retry."""
         self._generation += 1
         self.running = False
         if self._retry is not None:
@@ -86,16 +89,16 @@ class FetchJob:
     def _failed(self, error: EddylineError) -> None:
         self.running = False
         if error.code in _PASSING or isinstance(error, TopicNotFound):
-            # a topic that is not there any more: the tail says so in its turn
-            self.rest(asked_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
+            # a deleted topic: the tail reports it in its turn
+            self.retry_later(minimum_s=int(error.metadata.get("retryAfterMs", "0")) / 1000)
         else:
             self.failure = error
             self._wake()
 
-    def rest(self, *, asked_s: float = 0.0) -> None:
-        """No job for a while, then a turn of the subscription."""
+    def retry_later(self, *, minimum_s: float = 0.0) -> None:
+        """Wait for a delay, then request a step of the subscription."""
         assert not self.busy
-        self._retry = self._wheel.schedule(self._backoff.next_delay_s(minimum_s=asked_s), self._try_again)
+        self._retry = self._wheel.schedule(self._backoff.next_delay_s(minimum_s=minimum_s), self._try_again)
 
     def _try_again(self) -> None:
         self._retry = None

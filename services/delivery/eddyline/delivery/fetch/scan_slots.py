@@ -1,15 +1,17 @@
-"""Scan slots: how many snapshots of a process read the store's folds at once, and whose turn it is.
+"""Scan slots: limits how many snapshots of a process read the store's folds at once, and orders them.
 
-Slots are given in order of asking. A holder whose subscriber does not take what it was offered loses its slot to
-whoever waits, and after a while anyway: the subscriber begins its snapshot anew when it reads on. Each time that happens
-its patience doubles, so that one that reads slowly is through after some attempts; the more wait the less there is of it,
-so that many that stand still are soon dealt with. Those that wait are bounded by the watches and their topics.
-Rejected: to keep what a slow subscriber has not taken, which is the whole fold for each; to refuse snapshots above the
-bound, which leaves the turn to chance; to refuse the slow ones, which the contract does not know.
+Slots are granted in order of requests. A holder whose subscriber does not take its frames loses its slot if others
+wait, and after a longer time in any case: the subscriber restarts or continues its snapshot when it reads again. Each
+revocation doubles its time limit, so that a slow reader finishes after some attempts; the more snapshots wait, the
+shorter the limit is, so that many stalled ones are revoked quickly. The queue is bounded by the watches and their
+topics.
+Rejected: to buffer the frames of a slow subscriber, which is the whole fold for each; to refuse snapshots above the
+bound, which leaves the order to chance; to refuse the slow ones, which the contract does not allow.
 
-I1: at most `SNAPSHOTS_AT_ONCE` slots are held; a slot is held until its scan is closed. I2: nobody waits while one is free.
+I1: at most `SNAPSHOTS_AT_ONCE` slots are held; a slot is held until its scan is closed. I2: no request waits while a
+    slot is free.
 I3: a holder that waits for the store is never idle: only its subscriber's own time counts.
-Threading: event loop only. The callbacks are called from `ask`, `release` or the wheel, and may call back.
+Threading: event loop only. `request`, `release` or the wheel call the callbacks, which may call back.
 """
 
 from __future__ import annotations
@@ -23,95 +25,99 @@ if TYPE_CHECKING:
     from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
 
 SNAPSHOTS_AT_ONCE: Final = 24
-"""Elsewhere unbounded: 64 subscribers that stood still took every scan of a store, for 300 s. Two replicas' 48 leave 16 of
-the 64 to resyncs and other readers. Each costs at most a window of 512 KiB and a page of 256 KiB: 18 MiB. More at once
-are no faster: pages are read by four threads of the store."""
+"""Without a bound 64 stalled subscribers took every scan of a store, for 300 s.
+
+Two replicas' 48 leave 16 of the 64 to resyncs and other readers. Each costs at most a window of 512 KiB and a page of
+256 KiB: 18 MiB. More at once are no faster: four threads of the store read pages.
+"""
 SNAPSHOT_IDLE_S: Final = 2.0
-"""How long a holder may stand still while others wait. A frame is 64 KiB: who reads less than 32 KiB/s begins anew."""
+"""Idle time of a holder while others wait. A frame is 64 KiB: a reader slower than 32 KiB/s starts over."""
 SNAPSHOT_IDLE_S_MIN: Final = 0.2
-"""The same while 240 or more wait: 1 000 that stand still delay the next by 12 s. A reader that keeps up takes a frame
-in a millisecond."""
+"""The same while 240 or more wait: 1 000 stalled ones delay the next by 12 s.
+
+A reader that keeps up takes a frame in a millisecond.
+"""
 SNAPSHOT_IDLE_S_MAX: Final = 32.0
-"""What doubling makes of it: 2 KiB/s. 24 subscribers that stand still then delay the next by so much at most."""
+"""Upper bound of the doubling: 2 KiB/s. 24 stalled subscribers delay the next by at most this long."""
 SNAPSHOT_IDLE_S_ALONE: Final = 10.0
-"""How long a holder may stand still while nobody waits here: the store's other readers count too."""
+"""Idle time of a holder while none waits here: the store's other readers count too."""
 _DOUBLINGS_MAX: Final = 16
 
 assert SNAPSHOT_IDLE_S_MIN <= SNAPSHOT_IDLE_S <= SNAPSHOT_IDLE_S_ALONE <= SNAPSHOT_IDLE_S_MAX
 
 
 class ScanSlot:
-    """One asked-for slot: waits, is held, is released. `idle_since_s` None = its subscriber is not waited for."""
+    """One requested slot: waiting, held, or released. `idle_since_s` None = its holder waits for the store."""
 
-    __slots__ = ("_slots", "closing", "given_way", "granted", "held", "idle_since_s", "taken_back")
+    __slots__ = ("_slots", "closing", "granted", "held", "idle_since_s", "revoked", "revoked_count")
 
     def __init__(
-        self, slots: ScanSlots, granted: Callable[[], None], taken_back: Callable[[], None], given_way: int
+        self, slots: ScanSlots, granted: Callable[[], None], revoked: Callable[[], None], revoked_count: int
     ) -> None:
         self._slots = slots
         self.granted = granted
-        self.taken_back = taken_back
-        self.given_way = given_way
+        self.revoked = revoked
+        self.revoked_count = revoked_count
         self.held = False
         self.closing = False
         self.idle_since_s: float | None = None
 
-    def reading(self) -> None:
-        """The store has the next turn."""
+    def pause_idle(self) -> None:
+        """Stop the idle time: the holder waits for the store."""
         self.idle_since_s = None
 
-    def offered(self) -> None:
-        """The subscriber has the next turn, from now on."""
+    def start_idle(self) -> None:
+        """Start the idle time: the holder waits for its subscriber, from now on."""
         self.idle_since_s = self._slots.now_s()
 
     def release(self) -> None:
-        """Give it back, or give up waiting. Harmless when repeated."""
+        """Release the slot, or leave the queue. May be repeated."""
         self._slots.release(self)
 
 
 class ScanSlots:
-    """All slots of a process; see the module."""
+    """All slots of a process."""
 
     def __init__(self, *, clock: Clock, wheel: TimerWheel) -> None:
         self._clock = clock
         self._wheel = wheel
-        # dicts for their order: the oldest first
+        # dicts keep their order: the oldest first
         self._held: dict[ScanSlot, None] = {}
         self._waiting: dict[ScanSlot, None] = {}
         self._closing_count = 0
-        self._review: ScheduledCall | None = None
-        self._review_s = 0.0
+        self._next_check: ScheduledCall | None = None
+        self._next_check_s = 0.0
 
     @property
     def held_count(self) -> int:
-        """Slots that are held."""
+        """Number of held slots."""
         return len(self._held)
 
     @property
     def waiting_count(self) -> int:
-        """How many wait for one."""
+        """Number of waiting requests."""
         return len(self._waiting)
 
     def now_s(self) -> float:
-        """The time that idleness is measured in."""
+        """Return the time of the clock that measures idleness."""
         return self._clock.monotonic_s()
 
-    def ask(self, *, granted: Callable[[], None], taken_back: Callable[[], None], given_way: int = 0) -> ScanSlot:
-        """Ask for a slot; it is held when this returns, or when `granted` is called.
+    def request(self, *, granted: Callable[[], None], revoked: Callable[[], None], revoked_count: int = 0) -> ScanSlot:
+        """Request a slot; it is held when this returns, or when `granted` is called.
 
-        `taken_back` is told that the holder stood still too long: it closes its scan, then releases the slot.
-        `given_way` = how often that has happened to it.
+        `revoked` is called when the holder has been idle too long: it must close its scan, then release the slot.
+        `revoked_count` = number of its revocations so far.
         """
-        slot = ScanSlot(self, granted, taken_back, given_way)
+        slot = ScanSlot(self, granted, revoked, revoked_count)
         if len(self._held) < SNAPSHOTS_AT_ONCE:
             self._hold(slot)
         else:
             self._waiting[slot] = None
-        self._look()
+        self._check_idle()
         return slot
 
     def release(self, slot: ScanSlot) -> None:
-        """Take a slot back, and give it to who has waited longest."""
+        """Release a slot, and grant it to the oldest waiting request."""
         self._waiting.pop(slot, None)
         if not slot.held:
             return
@@ -119,47 +125,47 @@ class ScanSlots:
         self._closing_count -= slot.closing
         del self._held[slot]
         if self._waiting:
-            following = next(iter(self._waiting))
-            del self._waiting[following]
-            self._hold(following)
-            following.granted()
-        self._look()
+            successor = next(iter(self._waiting))
+            del self._waiting[successor]
+            self._hold(successor)
+            successor.granted()
+        self._check_idle()
 
     def _hold(self, slot: ScanSlot) -> None:
         slot.held = True
-        slot.offered()
+        slot.start_idle()
         self._held[slot] = None
 
-    def _look(self) -> None:
-        """Take back from those that stand still too long, and look again when the next will have."""
+    def _check_idle(self) -> None:
+        """Revoke slots that have been idle too long, and schedule the next check."""
         now_s = self.now_s()
         for slot in sorted(self._held, key=lambda held: now_s if held.idle_since_s is None else held.idle_since_s):
             if slot.held and self._due_s(slot, now_s) <= now_s:
-                slot.reading()  # told once: from here to its release it closes its scan
+                slot.pause_idle()  # revoked once: until its release it closes its scan
                 slot.closing = True
                 self._closing_count += 1
-                slot.taken_back()
+                slot.revoked()
         if self._held:
-            self._look_at(min(self._due_s(slot, now_s) for slot in self._held), now_s)
+            self._schedule_check(min(self._due_s(slot, now_s) for slot in self._held), now_s)
 
-    def _look_at(self, due_s: float, now_s: float) -> None:
-        if self._review is not None:
-            if self._review_s <= due_s:
+    def _schedule_check(self, due_s: float, now_s: float) -> None:
+        if self._next_check is not None:
+            if self._next_check_s <= due_s:
                 return
-            self._review.cancel()
-        self._review_s = due_s
-        self._review = self._wheel.schedule(due_s - now_s, self._turn)
+            self._next_check.cancel()
+        self._next_check_s = due_s
+        self._next_check = self._wheel.schedule(due_s - now_s, self._on_check_due)
 
-    def _turn(self) -> None:
-        self._review = None
-        self._look()
+    def _on_check_due(self) -> None:
+        self._next_check = None
+        self._check_idle()
 
     def _due_s(self, slot: ScanSlot, now_s: float) -> float:
-        """When a holder will have stood still too long, if it does from now on."""
-        idle_s = SNAPSHOT_IDLE_S * 2.0 ** min(slot.given_way, _DOUBLINGS_MAX)
+        """Return the time at which a holder will have been idle too long, if it is from now on."""
+        idle_s = SNAPSHOT_IDLE_S * 2.0 ** min(slot.revoked_count, _DOUBLINGS_MAX)
         if len(self._waiting) > self._closing_count:
-            crowd = max(1.0, len(self._waiting) / SNAPSHOTS_AT_ONCE)
-            idle_s = max(idle_s / crowd, SNAPSHOT_IDLE_S_MIN)
+            crowding = max(1.0, len(self._waiting) / SNAPSHOTS_AT_ONCE)
+            idle_s = max(idle_s / crowding, SNAPSHOT_IDLE_S_MIN)
         else:
             idle_s = max(idle_s, SNAPSHOT_IDLE_S_ALONE)
         return (now_s if slot.idle_since_s is None else slot.idle_since_s) + min(idle_s, SNAPSHOT_IDLE_S_MAX)

@@ -1,13 +1,12 @@
-"""Snapshots: a topic's current values at one point, as the store's fold has them.
+"""Snapshot scan: a topic's current values at one point, from the store's fold.
 
 One range scan of the fold, which the store serves from a view at one seq: each key once, whatever is written meanwhile;
-the log after that seq follows without gap or double. With several key prefixes the scan runs over what they have in
-common and the rest is filtered here. Rejected: a scan a prefix, each at a point of its own, which no single seq
-describes.
-A scan that the store gives up (it lasted too long, or the store went away), or whose slot was taken back, cannot go on
-at the same point: `snapshot_pass.py` says what becomes of its snapshot.
+the log after that seq follows without gap or duplicate. With several key prefixes the scan covers their common prefix,
+and the rest is filtered here. Rejected: a scan per prefix, each at a point of its own, which no single seq describes.
+A scan that the store ends (it lasted too long, or the store stopped), or whose slot was revoked, cannot continue at the
+same point: `snapshot_phase.py` defines how its snapshot continues.
 
-I1: a scan is open only while its slot is held. I2: at most one page is kept, cut to parts the size of a frame.
+I1: a scan is open only while its slot is held. I2: at most one page is kept, split into parts of a frame's size.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.model.record_filter import matching
-from eddyline.delivery.feed.frame_split import pieces
+from eddyline.delivery.feed.frame_split import split_batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """A piece: the first begins it, the last ends it. `values` None = none in this piece."""
+    """Part of a snapshot: the first has `begins`, the last `ends`. `values` None = none in this part."""
 
     epoch: int
     fold_seq: int
@@ -40,7 +39,7 @@ class SnapshotPart:
     values: Batch | None
 
 
-class Point(NamedTuple):
+class FoldPoint(NamedTuple):
     """A fold at one seq of one epoch."""
 
     epoch: int
@@ -48,7 +47,7 @@ class Point(NamedTuple):
 
 
 class Snapshot:
-    """One scan of a fold, which begins when its slot is held. The reader closes it, unless it came to its end."""
+    """One scan of a fold, which begins when its slot is held. The reader closes it, unless it reached its end."""
 
     def __init__(
         self,
@@ -72,20 +71,20 @@ class Snapshot:
         self.count = 0
 
     @property
-    def point(self) -> Point | None:
-        """What its entries are of; None = not known yet."""
-        return Point(self._epoch, self._fold_seq) if self._epoch else None
+    def point(self) -> FoldPoint | None:
+        """Point of its entries; None = not known yet."""
+        return FoldPoint(self._epoch, self._fold_seq) if self._epoch else None
 
     def take(self) -> SnapshotPart | None:
-        """The next part, if it is there; None = `read`."""
-        self.slot.offered()
+        """Return the next part, if there is one; None = call `read`."""
+        self.slot.start_idle()
         return self._parts.popleft() if self._parts else None
 
     async def read(self) -> None:
-        """Read until there is a part to take. Raises what `StoreLink.range_entries` does."""
+        """Read until there is a part to take. Raises: as `StoreLink.range_entries`."""
         assert self.slot.held, "a scan is opened by who holds a slot"
         self.started = True
-        self.slot.reading()
+        self.slot.pause_idle()
         try:
             page = await anext(self._pages)
         except StopAsyncIteration:
@@ -105,12 +104,12 @@ class Snapshot:
             self.count += values.count
             self._parts += (
                 SnapshotPart(self._epoch, self._fold_seq, begins=False, ends=False, values=piece)
-                for piece in pieces(values)
+                for piece in split_batch(values)
             )
-        self.slot.offered()
+        self.slot.start_idle()
 
     async def close(self) -> None:
-        """Let the store give up its view, then give the slot back."""
+        """Close the store's view, then release the slot."""
         try:
             if self.started and isinstance(self._pages, AsyncGenerator):
                 await self._pages.aclose()
@@ -119,7 +118,7 @@ class Snapshot:
 
 
 def _common(key_prefixes: tuple[bytes, ...]) -> bytes:
-    """What all prefixes begin with. They are sorted, so the first and the last differ the most."""
+    """Return the common prefix of all prefixes. They are sorted, so the first and the last differ the most."""
     if not key_prefixes:
         return b""
     first, last = key_prefixes[0], key_prefixes[-1]

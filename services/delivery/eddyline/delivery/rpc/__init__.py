@@ -1,1 +1,1 @@
-"""gRPC services."""
+"""gRPC services of delivery."""

@@ -1,4 +1,4 @@
-"""ExplainWatch: a page of the open streams, and what a watch would cost, as messages."""
+"""ExplainWatch as messages: a page of the open streams, and the cost of a planned watch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eddyline.core.errors import PageTokenInvalid
 from eddyline.core.model.paging import name_after, page_limit, token_after
 from eddyline.core.model.topic import check_name
 from eddyline.delivery.rpc.watch import request_from_pb
-from eddyline.delivery.watch.explain import StreamState, cost_of, stands_of
+from eddyline.delivery.watch.explain import StreamState, cost_of, states_of
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, types_pb2
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CALL: Final = "ExplainWatch"
 _STANDINGS: Final = {
-    StreamState.LEVEL: pb.WATCH_STANDING_LEVEL,
+    StreamState.CAUGHT_UP: pb.WATCH_STANDING_LEVEL,
     StreamState.SENDING: pb.WATCH_STANDING_SENDING,
     StreamState.WAITING_TURN: pb.WATCH_STANDING_WAITING_TURN,
     StreamState.READING: pb.WATCH_STANDING_READING,
@@ -34,7 +34,7 @@ _STANDINGS: Final = {
 
 
 class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
-    """What delivery answers by messages; WatchTopics is served as bytes (`rpc/watch.py`)."""
+    """Unary calls of delivery; WatchTopics is served as bytes (`rpc/watch.py`)."""
 
     def __init__(self, watches: Watches, dispatcher: Dispatcher, *, link: StoreLink, clock: Clock) -> None:
         self._watches = watches
@@ -43,7 +43,7 @@ class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
         self._clock = clock
 
     async def ExplainWatch(self, request: pb.ExplainWatchRequest, context: object) -> pb.ExplainWatchResponse:
-        """See the contract."""
+        """Return a page of the open streams, and the cost of the request's watch."""
         if request.topic:
             check_name(request.topic, "topic")
         limit = page_limit(request.page_size)
@@ -51,29 +51,29 @@ class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
         answer = pb.ExplainWatchResponse()
         if request.HasField("watch"):
             answer.costs.extend([_cost_to_pb(cost) for cost in await self._costs(request.watch)])
-        shown = caller().covers if caller().prefixes else None
+        is_visible = caller().covers if caller().prefixes else None
         for subscriber in self._watches.opened:
             if subscriber.number <= after:
                 continue
-            stands = stands_of(subscriber, self._dispatcher, request.topic, shown=shown)
-            if not stands and (request.topic or caller().prefixes):
+            states = states_of(subscriber, self._dispatcher, request.topic, is_visible=is_visible)
+            if not states and (request.topic or caller().prefixes):
                 continue
             if len(answer.watches) == limit:
                 last = str(answer.watches[-1].watch_id)
                 answer.next_page_token = token_after(last, call=_CALL, argument=request.topic)
                 break
-            answer.watches.append(self._watch_to_pb(subscriber, stands))
+            answer.watches.append(self._watch_to_pb(subscriber, states))
         return answer
 
     async def _costs(self, request: pb.WatchTopicsRequest) -> list[Cost]:
         watch = request_from_pb(request)
         planned = await self._watches.plan(watch)
         return [
-            await cost_of(self._link, wanted.topic, begin, found)
-            for wanted, (begin, found) in zip(watch.topics, planned, strict=True)
+            await cost_of(self._link, wanted.topic, start, info)
+            for wanted, (start, info) in zip(watch.topics, planned, strict=True)
         ]
 
-    def _watch_to_pb(self, subscriber: Subscriber, stands: list[TopicState]) -> pb.OpenWatch:
+    def _watch_to_pb(self, subscriber: Subscriber, states: list[TopicState]) -> pb.OpenWatch:
         now_s = self._clock.monotonic_s()
         return pb.OpenWatch(
             watch_id=subscriber.number,
@@ -86,7 +86,7 @@ class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
             slow=subscriber.slow,
             caught_up=subscriber.caught_up,
             topic_count=sum(map(caller().covers, (topic.topic for topic in subscriber.topics))),
-            topics=[_stand_to_pb(stand) for stand in stands],
+            topics=[_state_to_pb(state) for state in states],
         )
 
 
@@ -97,14 +97,14 @@ def _number_of(text: str) -> int:
         raise PageTokenInvalid("the page token is not of this call") from None
 
 
-def _stand_to_pb(stand: TopicState) -> pb.TopicStanding:
+def _state_to_pb(state: TopicState) -> pb.TopicStanding:
     return pb.TopicStanding(
-        cursor=types_pb2.Cursor(topic=stand.topic, epoch=stand.epoch, seq=stand.seq),
-        head_seq=stand.head_seq,
-        standing=_STANDINGS[stand.standing],
-        band=stand.band,
-        turn_wait_ms=round(stand.wait_s * 1000),
-        next=stand.standing.value,
+        cursor=types_pb2.Cursor(topic=state.topic, epoch=state.epoch, seq=state.seq),
+        head_seq=state.head_seq,
+        standing=_STANDINGS[state.state],
+        band=state.band,
+        turn_wait_ms=round(state.wait_s * 1000),
+        next=state.state.value,
     )
 
 

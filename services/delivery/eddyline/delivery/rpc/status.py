@@ -1,4 +1,4 @@
-"""What a delivery role says of itself in GetStatus."""
+"""State of a delivery role in GetStatus."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ _STEPS: Final = {
 }
 
 
-def delivery_status(figures: DeliveryStats, *, tails: AllTails, budget: RingBudget, clock: Clock) -> RoleStatus:
-    """Ready = all stores are reached and followed, and the role is not going away."""
-    reason = Draining.reason if figures.draining else tails.trouble
+def delivery_status(stats: DeliveryStats, *, tails: AllTails, budget: RingBudget, clock: Clock) -> RoleStatus:
+    """Return the role's state: ready = all stores are followed, and the role is not draining."""
+    reason = Draining.reason if stats.draining else tails.trouble
     return RoleStatus(
         ready=not reason,
         reason=reason,
         detail=cluster_pb2.DeliveryStatus(
-            watch_count=figures.watch_count,
+            watch_count=stats.watch_count,
             topic_count=len(tails),
-            delivered_count=figures.delivered_count,
+            delivered_count=stats.delivered_count,
             buffered_bytes=budget.nbytes,
-            pressure=_pressure(figures, clock.monotonic_s()),
-            draining=figures.draining,
+            pressure=_pressure(stats, clock.monotonic_s()),
+            draining=stats.draining,
         ),
     )
 
 
-def _pressure(figures: DeliveryStats, now_s: float) -> cluster_pb2.DeliveryPressure:
-    ruling = figures.ruling
+def _pressure(stats: DeliveryStats, now_s: float) -> cluster_pb2.DeliveryPressure:
+    reading = stats.reading
     return cluster_pb2.DeliveryPressure(
-        pressure=ruling.pressure,
-        ready_part=ruling.ready,
-        latency_part=ruling.latency,
-        send_bytes_part=ruling.send_bytes,
-        step=_STEPS[ruling.step],
-        step_ms=round((now_s - max(ruling.since_s, figures.start_s)) * 1000),
-        reason=ruling.reason,
-        window_us=round(ruling.window_s * 1_000_000),
-        ready_topic_counts=figures.ready,
-        longest_wait_ms=round(figures.longest_wait_s * 1000),
-        scheduling_latency_us=round(figures.latency_s * 1_000_000),
-        queued_bytes=figures.queued_bytes,
-        served_record_counts=figures.served_records,
+        pressure=reading.pressure,
+        ready_part=reading.ready,
+        latency_part=reading.latency,
+        send_bytes_part=reading.send_bytes,
+        step=_STEPS[reading.step],
+        step_ms=round((now_s - max(reading.since_s, stats.start_s)) * 1000),
+        reason=reading.reason,
+        window_us=round(reading.window_s * 1_000_000),
+        ready_topic_counts=stats.ready,
+        longest_wait_ms=round(stats.longest_wait_s * 1000),
+        scheduling_latency_us=round(stats.latency_s * 1_000_000),
+        queued_bytes=stats.queued_bytes,
+        served_record_counts=stats.served_records,
     )

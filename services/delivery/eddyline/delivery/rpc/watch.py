@@ -1,7 +1,7 @@
-"""WatchTopics: the request checked and turned into values, the answers passed through as bytes.
+"""WatchTopics: checks the request and converts it to values; answers pass as bytes.
 
-Served as a raw method (`eddyline.core.server.server`): frames were encoded once for all streams that want the same, and go
-out as they are.
+Served as a raw method (`eddyline.core.server.server`): a frame was encoded once for all streams with the same view, and
+is sent unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from eddyline.core.records.record import (
     NODE_BYTES_MAX,
     TAG_BYTES_MAX,
 )
-from eddyline.delivery.feed.oversize import Room
+from eddyline.delivery.feed.oversize import MessageLimit
 from eddyline.delivery.resume_token import Cursor
-from eddyline.delivery.watch.request import AtRevision, AtTime, Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import AtRevision, AtTime, StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
 
@@ -39,16 +39,16 @@ WATCH_TOPICS: Final = "WatchTopics"
 
 TOPICS_MAX: Final = 1_000
 CONDITIONS_MAX: Final = 1_000
-"""Elsewhere unbounded: each record is compared with every prefix. 1 000 cost 0.3 ms a batch of 1 000 records."""
+"""Unbounded in NATS: each record is compared with every prefix. 1 000 cost 0.3 ms a batch of 1 000 records."""
 HEARTBEAT_MS_DEFAULT: Final = 10_000
 HEARTBEAT_MS_MIN: Final = 100
 HEARTBEAT_MS_MAX: Final = 60_000
 
 _POINTS: Final = {
-    pb.START_POINT_UNSPECIFIED: Point.TAIL,
-    pb.START_POINT_TAIL: Point.TAIL,
-    pb.START_POINT_SNAPSHOT: Point.SNAPSHOT,
-    pb.START_POINT_EARLIEST: Point.EARLIEST,
+    pb.START_POINT_UNSPECIFIED: StartPoint.TAIL,
+    pb.START_POINT_TAIL: StartPoint.TAIL,
+    pb.START_POINT_SNAPSHOT: StartPoint.SNAPSHOT,
+    pb.START_POINT_EARLIEST: StartPoint.EARLIEST,
 }
 
 
@@ -69,10 +69,10 @@ class WatchMethod:
 
 
 def request_from_pb(request: pb.WatchTopicsRequest) -> WatchRequest:
-    """Check a request.
+    """Check a request, and convert it.
 
     Raises:
-        InvalidName, InvalidArgument: with the field that is wrong.
+        InvalidName, InvalidArgument: with the wrong field.
     """
     if not 1 <= len(request.topics) <= TOPICS_MAX:
         raise InvalidArgument(
@@ -81,7 +81,7 @@ def request_from_pb(request: pb.WatchTopicsRequest) -> WatchRequest:
             count=len(request.topics),
             limit=TOPICS_MAX,
         )
-    topics = tuple(_wanted(topic, f"topics[{index}]") for index, topic in enumerate(request.topics))
+    topics = tuple(_topic_request(topic, f"topics[{index}]") for index, topic in enumerate(request.topics))
     names: set[str] = set()
     for index, wanted in enumerate(topics):
         if wanted.topic in names:
@@ -102,11 +102,11 @@ def request_from_pb(request: pb.WatchTopicsRequest) -> WatchRequest:
         columns=wants_columns(request.format),
         heartbeat_s=heartbeat_ms / 1000,
         resume_snapshots=request.resume_snapshots,
-        room=_room(request),
+        limit=_limit(request),
     )
 
 
-def _room(request: pb.WatchTopicsRequest) -> Room:
+def _limit(request: pb.WatchTopicsRequest) -> MessageLimit:
     bytes_max = request.message_bytes_max or MESSAGE_BYTES_DEFAULT
     if bytes_max < MESSAGE_BYTES_DEFAULT:
         raise InvalidArgument(
@@ -114,10 +114,10 @@ def _room(request: pb.WatchTopicsRequest) -> Room:
             field="message_bytes_max",
             messageBytesMax=bytes_max,
         )
-    return Room(min(bytes_max, MESSAGE_BYTES_MAX), request.skip_oversize)
+    return MessageLimit(min(bytes_max, MESSAGE_BYTES_MAX), request.skip_oversize)
 
 
-def _wanted(wanted: pb.WatchTopic, field: str) -> TopicRequest:
+def _topic_request(wanted: pb.WatchTopic, field: str) -> TopicRequest:
     check_name(wanted.topic, f"{field}.topic")
     _check_conditions(wanted.key_prefixes, KEY_BYTES_MAX, f"{field}.key_prefixes")
     _check_conditions([tag.encode() for tag in wanted.tags], TAG_BYTES_MAX, f"{field}.tags")
@@ -126,7 +126,7 @@ def _wanted(wanted: pb.WatchTopic, field: str) -> TopicRequest:
         message = f"on_gap {wanted.on_gap} is none of the contract's"
         raise InvalidArgument(message, field=f"{field}.on_gap", onGap=wanted.on_gap)
     start = _start(wanted, field)
-    if wanted.updates_only and (start is Point.EARLIEST or isinstance(start, AtTime | AtRevision)):
+    if wanted.updates_only and (start is StartPoint.EARLIEST or isinstance(start, AtTime | AtRevision)):
         raise InvalidArgument(
             "updates_only begins with what comes from now on; leave out EARLIEST, ts_ms or revision",
             field=f"{field}.updates_only",
@@ -163,7 +163,7 @@ def _check_conditions(values: Sequence[bytes], bytes_max: int, field: str) -> No
         )
 
 
-def _start(wanted: pb.WatchTopic, field: str) -> Cursor | AtTime | AtRevision | Point:
+def _start(wanted: pb.WatchTopic, field: str) -> Cursor | AtTime | AtRevision | StartPoint:
     match wanted.WhichOneof("start"):
         case "cursor":
             cursor = wanted.cursor

@@ -1,1 +1,1 @@
-"""Pure: DWRR bands, pressure, in-flight bound, timers."""
+"""Scheduling without an event loop: DWRR bands, pressure, in-flight bound, timers."""

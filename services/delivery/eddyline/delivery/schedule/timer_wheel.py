@@ -1,8 +1,8 @@
-"""The wheel: any number of coarse deadlines on one timer.
+"""Timer wheel: any number of coarse deadlines on one timer.
 
-Heartbeats of 10 000 idle streams, retries and expiries each have a deadline, and the process one armed timer. A deadline
-fires up to one tick late, never early. Source: G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", 1987;
-here one level, its slots in a dict ordered by a heap, since deadlines are few kinds and far apart.
+Heartbeats of 10 000 idle streams, retries and expiries each have a deadline, and the process has one armed timer. A
+deadline fires up to one tick late, never early. Source: G. Varghese and T. Lauck, "Hashed and Hierarchical Timing
+Wheels", 1987; here one level, its slots in a dict ordered by a heap, since there are few kinds of deadlines, far apart.
 Threading: event loop only.
 """
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock, Timer
 
 TICK_S: Final = 0.05
-"""Half of the shortest heartbeat: at most 20 wake-ups a second, and none while nothing is due."""
+"""Half of the shortest heartbeat: at most 20 wake-ups a second, and none while no call is due."""
 IDLE_MIN: Final = 1_024
-"""Deadlines taken back that nobody minds."""
+"""Cancelled calls that may stay in the wheel."""
 _TOLERANCE_TICKS: Final = 0.001
-"""A clock in floating point may be a hair before the moment it was asked to wait for."""
+"""A clock in floating point may be slightly before the requested time."""
 
 
 class ScheduledCall:
-    """One call to come."""
+    """One call scheduled for a later tick."""
 
     __slots__ = ("_callback", "_wheel")
 
@@ -36,24 +36,24 @@ class ScheduledCall:
 
     @property
     def is_due(self) -> bool:
-        """False = it was taken back, or fired."""
+        """False = it was cancelled, or has fired."""
         return self._callback is not None
 
     def cancel(self) -> None:
-        """Take it back, and let go of what it would have called. Harmless after it fired."""
+        """Cancel the call, and drop the reference to its callback. No effect after it fired."""
         if self._callback is not None:
             self._callback = None
             self._wheel.forget()
 
     def fire(self) -> None:
-        """Call, unless it was taken back."""
+        """Call the callback, unless it was cancelled."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
 
 
 class TimerWheel:
-    """Deadlines by tick; see the module."""
+    """Scheduled calls by tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,29 +64,32 @@ class TimerWheel:
         self._done_tick = -1
         self._held_count = 0
         self._idle_count = 0
-        """Of those held: taken back."""
+        """Of those held: cancelled."""
 
     def schedule(self, delay_s: float, callback: Callable[[], object]) -> ScheduledCall:
         """Call `callback` after `delay_s`, up to one tick later."""
-        # a tick that has had its turn would never come again, or at once for ever
+        # a tick that has passed would never come again, or repeat at once without end
         tick = max(math.ceil((self._clock.monotonic_s() + delay_s) / TICK_S), self._done_tick + 1)
-        deadline = ScheduledCall(callback, self)
+        call = ScheduledCall(callback, self)
         slot = self._slots.get(tick)
         if slot is None:
             slot = self._slots[tick] = []
             heapq.heappush(self._ticks, tick)
-        slot.append(deadline)
+        slot.append(call)
         self._held_count += 1
         self._arm()
-        return deadline
+        return call
 
     def forget(self) -> None:
-        """One was taken back. A stream's last deadline is half an hour ahead, so those of streams that are gone are cleared
-        away when they are the most."""
+        """Count a cancelled call.
+
+        A stream's last deadline is half an hour ahead, so calls of closed streams are removed when they are the
+        majority.
+        """
         self._idle_count += 1
         if self._idle_count > max(IDLE_MIN, self._held_count // 2):
             for tick in list(self._slots):
-                due = [deadline for deadline in self._slots[tick] if deadline.is_due]
+                due = [call for call in self._slots[tick] if call.is_due]
                 if due:
                     self._slots[tick] = due
                 else:
@@ -96,7 +99,7 @@ class TimerWheel:
             self._idle_count = 0
 
     def close(self) -> None:
-        """Forget every deadline."""
+        """Drop every scheduled call."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -117,10 +120,10 @@ class TimerWheel:
         self._timer = None
         self._done_tick = now = math.floor(self._clock.monotonic_s() / TICK_S + _TOLERANCE_TICKS)
         while self._ticks and self._ticks[0] <= now:
-            deadlines = self._slots.pop(heapq.heappop(self._ticks))
-            self._held_count -= len(deadlines)
-            self._idle_count -= sum(not deadline.is_due for deadline in deadlines)
-            for deadline in deadlines:
-                deadline.fire()
+            calls = self._slots.pop(heapq.heappop(self._ticks))
+            self._held_count -= len(calls)
+            self._idle_count -= sum(not call.is_due for call in calls)
+            for call in calls:
+                call.fire()
         if self._ticks and self._timer is None:
             self._arm()

@@ -1,1 +1,1 @@
-"""Streams and their subscriptions."""
+"""Watch streams and their subscriptions: request, start, snapshot, log, end."""

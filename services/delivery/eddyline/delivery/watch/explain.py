@@ -1,6 +1,6 @@
-"""Explaining: where an open stream stands and what happens next, and what a stream would cost before it is opened.
+"""Explains open streams (state and next step of each topic) and the cost of a stream before it is opened.
 
-Everything here is looked at when somebody asks; nothing is kept for it but what a stream was sent.
+All values are computed on request; only the counters of sent records and bytes are kept.
 Threading: event loop only.
 """
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from eddyline.delivery.watch.subscriber import Subscriber
     from eddyline.delivery.watch.subscription import StartPosition, Subscription
 
-TOPICS_TOLD: Final = 20
+TOPICS_LISTED_MAX: Final = 20
 """Of one stream: a page of 1 000 streams of 1 000 topics each would be a million."""
 
 
 class StreamState(Enum):
-    """What a topic of a stream is doing, and what comes next, in words."""
+    """State of a topic within a stream, and the next step as text."""
 
-    LEVEL = "has all that there is; the next record goes as it comes"
+    CAUGHT_UP = "has all that there is; the next record goes as it comes"
     SENDING = "its next frame goes when its reader has taken the one before"
     WAITING_TURN = "its topic waits for its turn among other topics"
     READING = (
@@ -42,13 +42,13 @@ class StreamState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """Where one topic of a stream stands. `band` and `wait_s` while it waits for its turn, else 0."""
+    """Position and state of one topic of a stream. `band` and `wait_s` while it waits for its turn, else 0."""
 
     topic: str
     epoch: int
     seq: int
     head_seq: int
-    standing: StreamState
+    state: StreamState
     band: int = 0
     wait_s: float = 0.0
 
@@ -60,7 +60,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one topic of a stream would cost. `records` at most, `nbytes` about; both 0 of a snapshot."""
+    """Cost of one topic of a stream. `records` is an upper bound, `nbytes` an estimate; both 0 for a snapshot."""
 
     topic: str
     epoch: int
@@ -73,68 +73,72 @@ class Cost:
     deleted: bool = False
 
 
-def stand_of(subscription: Subscription, dispatcher: Dispatcher) -> TopicState:
-    """Where one topic of a stream stands now."""
+def state_of(subscription: Subscription, dispatcher: Dispatcher) -> TopicState:
+    """Return the present state of one topic of a stream."""
     ring = subscription.tail.ring
     seq, epoch = subscription.seq, subscription.epoch
     head_seq = max(ring.end_seq, seq) if ring.epoch == epoch else seq
     turn = None
     if subscription.phase is Phase.GONE:
-        standing = StreamState.GONE
+        state = StreamState.GONE
     elif subscription.phase is Phase.SNAPSHOT:
-        standing = StreamState.SNAPSHOT
+        state = StreamState.SNAPSHOT
     elif seq >= head_seq:
-        standing = StreamState.LEVEL
+        state = StreamState.CAUGHT_UP
     elif subscription.reads_log:
-        standing = StreamState.READING
+        state = StreamState.READING
     elif seq < ring.open_seq:
-        standing = StreamState.SENDING
+        state = StreamState.SENDING
     else:
-        standing = StreamState.WAITING_TURN
-        turn = dispatcher.place_of(subscription.tail)
+        state = StreamState.WAITING_TURN
+        turn = dispatcher.waiting_turn(subscription.tail)
     return TopicState(
         subscription.topic,
         epoch,
         seq,
         head_seq,
-        standing,
+        state,
         band=turn.band if turn is not None else 0,
         wait_s=turn.waited_s if turn is not None else 0.0,
     )
 
 
-def stands_of(
-    subscriber: Subscriber, dispatcher: Dispatcher, topic: str = "", *, shown: Callable[[str], bool] | None = None
+def states_of(
+    subscriber: Subscriber, dispatcher: Dispatcher, topic: str = "", *, is_visible: Callable[[str], bool] | None = None
 ) -> list[TopicState]:
-    """Where the topics of a stream stand that are furthest behind; only `topic`, where one is named, and those that may be
-    `shown` (None = all)."""
-    wanted = [one for one in subscriber.topics if topic in ("", one.topic) and (shown is None or shown(one.topic))]
-    stands = [stand_of(one, dispatcher) for one in wanted]
-    return sorted(stands, key=lambda stand: (-stand.lag, stand.topic))[:TOPICS_TOLD]
+    """Return the states of a stream's topics, those with the largest lag first, at most `TOPICS_LISTED_MAX`.
+
+    `topic` "" = all topics; `is_visible` None = the caller may see all.
+    """
+    subscriptions = [
+        one for one in subscriber.topics if topic in ("", one.topic) and (is_visible is None or is_visible(one.topic))
+    ]
+    states = [state_of(one, dispatcher) for one in subscriptions]
+    return sorted(states, key=lambda state: (-state.lag, state.topic))[:TOPICS_LISTED_MAX]
 
 
-async def cost_of(link: StoreLink, topic: str, begin: StartPosition, found: TopicInfo | TopicNotFound) -> Cost:
-    """What a topic that begins so would cost.
+async def cost_of(link: StoreLink, topic: str, start: StartPosition, info: TopicInfo | TopicNotFound) -> Cost:
+    """Return the cost of a topic with this start.
 
     Raises:
-        What a read of the log raises.
+        The errors of a read of the log.
     """
-    if isinstance(found, TopicNotFound) or begin.phase is Phase.GONE:
-        return Cost(topic, begin.epoch, begin.seq, deleted=True)
-    if begin.phase is Phase.SNAPSHOT:
-        return Cost(topic, begin.epoch, 0, found.head_seq, snapshot=True)
-    records = min(found.head_seq - max(begin.seq, found.earliest_seq - 1), found.record_count)
-    nbytes = found.record_bytes * records // found.record_count if found.record_count else 0
-    gap = await _gap_behind(link, topic, begin, found)
-    return Cost(topic, begin.epoch or found.epoch, begin.seq, found.head_seq, records=records, nbytes=nbytes, gap=gap)
+    if isinstance(info, TopicNotFound) or start.phase is Phase.GONE:
+        return Cost(topic, start.epoch, start.seq, deleted=True)
+    if start.phase is Phase.SNAPSHOT:
+        return Cost(topic, start.epoch, 0, info.head_seq, snapshot=True)
+    records = min(info.head_seq - max(start.seq, info.earliest_seq - 1), info.record_count)
+    nbytes = info.record_bytes * records // info.record_count if info.record_count else 0
+    gap = await _gap_behind(link, topic, start, info)
+    return Cost(topic, start.epoch or info.epoch, start.seq, info.head_seq, records=records, nbytes=nbytes, gap=gap)
 
 
-async def _gap_behind(link: StoreLink, topic: str, begin: StartPosition, found: TopicInfo) -> Gap | None:
-    """What would be told as lost before the first record."""
-    if begin.old_epoch:
-        return Gap(0, 0, GapReason.RECREATED, old_epoch=begin.old_epoch, new_epoch=found.epoch)
-    if begin.seq >= found.head_seq:
+async def _gap_behind(link: StoreLink, topic: str, start: StartPosition, info: TopicInfo) -> Gap | None:
+    """Return the gap that the stream would report before the first record."""
+    if start.old_epoch:
+        return Gap(0, 0, GapReason.RECREATED, old_epoch=start.old_epoch, new_epoch=info.epoch)
+    if start.seq >= info.head_seq:
         return None
-    result = await link.read_records(topic, after_seq=begin.seq, epoch=begin.epoch, limit=1)
+    result = await link.read_records(topic, after_seq=start.seq, epoch=start.epoch, limit=1)
     first = result.items[0] if result.items else None
     return first if isinstance(first, Gap) else None

@@ -1,8 +1,8 @@
-"""How far subscriptions are behind their topics: what the one lacks that lacks most, and how old that is.
+"""Lag of subscriptions: the largest number of missing records, and the age of the oldest one.
 
-Seen when it is asked for, so that nothing is kept up for it: one look at each subscription, others have turns between.
-Of a topic that is behind, the oldest record that it lacks is looked for in the ring; where the ring has it no more the
-oldest one there tells, which is newer: then the age is at least that.
+Computed on request, so that it costs nothing otherwise: one check of each subscription, with yields to other tasks. The
+oldest record that a subscription lacks is looked up in the ring; if it has been evicted, the ring's oldest record is
+used, which is newer, so the result is a lower bound of the age.
 Threading: event loop.
 """
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from eddyline.delivery.watch.subscriber import Subscriber
     from eddyline.delivery.watch.subscription import Subscription
 
-LOOKS_A_TURN: Final = 1_000
+CHECKS_BEFORE_YIELD: Final = 1_000
 """A millisecond."""
 
 
 class Lag(NamedTuple):
-    """The largest of each, over all subscriptions; not of one and the same."""
+    """Maximum of each over all subscriptions; the two may belong to different ones."""
 
     records: int = 0
     seconds: float = 0.0
 
 
 async def largest_lag(subscribers: Iterable[Subscriber], now_ms: int) -> Lag:
-    """Look at all. Those that come or go meanwhile are seen or not."""
-    records, oldest_ms, looks = 0, now_ms, 0
+    """Check all subscriptions. Those that come or go meanwhile may or may not be included."""
+    records, oldest_ms, checks = 0, now_ms, 0
     for subscriber in tuple(subscribers):
         for subscription in tuple(subscriber.topics):
             behind = records_behind(subscription)
             if behind:
                 records = max(records, behind)
                 oldest_ms = min(oldest_ms, _oldest_ms(subscription, now_ms))
-            looks += 1
-            if looks % LOOKS_A_TURN == 0:
+            checks += 1
+            if checks % CHECKS_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
     return Lag(records, (now_ms - oldest_ms) / 1000)
 
 
 def records_behind(subscription: Subscription) -> int:
-    """Seqs that its topic has, and it has not been given; 0 where it reads no log, or another topic's of this name."""
+    """Return the seqs that the subscription lacks; 0 if it reads no log, or its topic was recreated."""
     ring = subscription.tail.ring
     if subscription.phase is not Phase.LOG or ring.epoch != subscription.epoch:
         return 0
@@ -56,7 +56,7 @@ def records_behind(subscription: Subscription) -> int:
 
 def _oldest_ms(subscription: Subscription, now_ms: int) -> int:
     ring = subscription.tail.ring
-    frame = ring.after(max(subscription.seq, ring.floor_seq))
+    frame = ring.frame_after(max(subscription.seq, ring.floor_seq))
     if frame is None or isinstance(frame.item, Gap) or not frame.item.count:
         return now_ms
     return frame.item.last_ts_ms

@@ -1,4 +1,4 @@
-"""What a watch asks for, checked: topics, where each starts, what of it is wanted."""
+"""Checked request of a watch: topics, their starts, filters and options."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from eddyline.delivery.feed.oversize import ANY_ROOM, Room
+from eddyline.delivery.feed.oversize import NO_LIMIT, MessageLimit
 from eddyline.delivery.resume_token import TopicSignature, WatchOption
 
 if TYPE_CHECKING:
     from eddyline.delivery.resume_token import Cursor
 
 
-class Point(Enum):
-    """Where a topic starts without a cursor."""
+class StartPoint(Enum):
+    """Start of a topic without a cursor."""
 
     TAIL = 1
     SNAPSHOT = 2
@@ -35,11 +35,14 @@ class AtRevision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """One topic of a request. Empty filters let everything through. `updates_only`: no values to begin with, SNAPSHOT is
-    TAIL then. `heals`: a gap is followed by a snapshot, where the topic has a fold."""
+    """One topic of a request. Empty filters pass everything.
+
+    `updates_only`: no initial values; SNAPSHOT then means TAIL. `heals`: a snapshot follows each gap, if the topic has
+    a fold.
+    """
 
     topic: str
-    start: Cursor | AtTime | AtRevision | Point
+    start: Cursor | AtTime | AtRevision | StartPoint
     key_prefixes: tuple[bytes, ...] = ()
     tags: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()
@@ -48,28 +51,30 @@ class TopicRequest:
     updates_only: bool = False
     heals: bool = False
 
-    def watched(self) -> TopicSignature:
-        """What a resume token is bound to."""
+    def signature(self) -> TopicSignature:
+        """Return the part of the request that a resume token is bound to."""
         options = WatchOption(0)
-        for given, option in (
+        for is_set, option in (
             (self.ignore_deletes, WatchOption.IGNORE_DELETES),
             (self.metadata_only, WatchOption.METADATA_ONLY),
             (self.updates_only, WatchOption.UPDATES_ONLY),
             (self.heals, WatchOption.HEAL),
         ):
-            if given:
+            if is_set:
                 options |= option
         return TopicSignature(self.topic, self.key_prefixes, self.tags, self.exclude_nodes, options)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """A valid request: 1 to 1 000 topics, each named once. `resume_snapshots`: one that broke off goes on where it was.
-    `room`: how large its frames may be."""
+    """A valid request: 1 to 1 000 topics, each named once.
+
+    `resume_snapshots`: an interrupted snapshot continues at its position. `limit`: bound of its frames.
+    """
 
     topics: tuple[TopicRequest, ...]
     resume_token: bytes = b""
     columns: bool = False
     heartbeat_s: float = 10.0
     resume_snapshots: bool = False
-    room: Room = ANY_ROOM
+    limit: MessageLimit = NO_LIMIT

@@ -1,12 +1,12 @@
-"""Watches: how a stream opens and how all of them end. Where each topic starts, against the head it has at that moment.
+"""Watches: opens streams, and ends all of them. Resolves each topic's start against its head at that moment.
 
-A stream opens in the order: its topics are attached, so that their rings take what comes from now on; their heads are
-asked for, which are the targets of caught_up; then each start is resolved (`starts.py`). So there is no moment between the
-two in which a record could be missed, and a record acknowledged before the call is below the target. All topics start, or
-the stream is refused with the error of one that cannot. The answer about a head also says whether anything was deleted of
-which the ring has not heard: what was deleted before the call is shown to nobody.
-A stream that has become too old, and each one when the replica drains, is told to go on elsewhere, by a token.
-Failure: a store that does not answer within a short try is `StoreUnreachable`; nothing is left behind.
+A stream opens in this order: its topics are attached, so that their rings receive records from now on; their heads,
+which are the targets of caught_up, are read; then each start is resolved (`start_positions.py`). So no record can be
+missed between the two, and a record acknowledged before the call is below the target. All topics start, or the stream
+fails with the error of one that cannot. The answer about a head also shows whether records were deleted of which the
+ring does not know: no subscriber gets a record that was deleted before its call.
+A stream that has reached its maximum age, and each one when the replica drains, is sent going_away with a token.
+Failure: a store that does not answer within a short time is `StoreUnreachable`; the stream leaves no state.
 Threading: event loop only.
 """
 
@@ -21,7 +21,7 @@ from eddyline.core.runtime.clock import sleep, wait_event
 from eddyline.delivery.feed.encode import view_of
 from eddyline.delivery.fetch.heads import HeadCache
 from eddyline.delivery.resume_token import Resume, ResumeTokens
-from eddyline.delivery.watch.request import Point, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import TopicRequest, WatchRequest
 from eddyline.delivery.watch.start_positions import StartResolver
 from eddyline.delivery.watch.subscriber import Subscriber
 from eddyline.delivery.watch.subscription import Subscription
@@ -36,83 +36,85 @@ if TYPE_CHECKING:
     from eddyline.delivery.stats import DeliveryStats
     from eddyline.delivery.watch.subscription import StartPosition, SubscriptionDeps
 
-__all__ = ["Point", "TopicRequest", "WatchRequest", "Watches"]
 
 START_WAIT_S: Final = 5.0
-"""Elsewhere none or 20 s. A store that restarts is back within a second or two, and noticed 3 s later at most; a client that
-is refused after that knows more than one that hangs."""
+"""Default in gRPC: no deadline for a call, 20 s for a connection.
+
+A store that restarts is back within a second or two, and noticed 3 s later at most; a client with an error after that
+time can react, one that hangs cannot.
+"""
 RETRY_S: Final = 0.2
 HEADS_AT_ONCE: Final = 16
-"""Heads asked for, and starts looked up, at the same time by one stream: 1 000 topics take about 0.4 s."""
+"""Heads read, and starts resolved, at the same time by one stream: 1 000 topics take about 0.4 s."""
 AGE_JITTER: Final = 0.1
-"""A stream's age is its bound by so much more or less: streams that began together do not all end together."""
+"""A stream's maximum age varies by this share, so that streams that began together do not all end together."""
 LEAVES_A_SECOND: Final = 2_000
-"""How fast a draining replica sends its streams away: what another one of it opens in a second."""
+"""Rate at which a draining replica ends its streams: another replica opens as many in a second."""
 DRAINING_RETRY_MS: Final = 1_000
-"""When there may be a replica again at the same address: a restart takes about a second."""
+"""Time until a replica may be available at the same address: a restart takes about a second."""
 FULL_RETRY_MS: Final = 1_000
 
 _AWAY: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
 class Watches:
-    """All watch streams of a process. `watches_max` 0 = no bound; `age_s_max` 0 = they become as old as they like."""
+    """All watch streams of a process. `watches_max` 0 = no bound; `age_s_max` 0 = no maximum age."""
 
     def __init__(
-        self, feeds: SubscriptionDeps, *, clock: Clock, figures: DeliveryStats, watches_max: int, age_s_max: float = 0.0
+        self, deps: SubscriptionDeps, *, clock: Clock, stats: DeliveryStats, watches_max: int, age_s_max: float = 0.0
     ) -> None:
-        self._feeds = feeds
+        self._deps = deps
         self._clock = clock
-        self._figures = figures
+        self._stats = stats
         self._watches_max = watches_max
         self._age_s_max = age_s_max
-        self._starts = StartResolver(feeds.link)
-        self._heads = HeadCache(feeds.link)
+        self._starts = StartResolver(deps.link)
+        self._heads = HeadCache(deps.link)
         self._open: dict[Subscriber, None] = {}
         self._number = 0
         self._drained = asyncio.Event()
 
     @asynccontextmanager
     async def open(self, request: WatchRequest, *, peer: str = "") -> AsyncIterator[Subscriber]:
-        """Open a stream of the client at `peer`; its end closes it.
+        """Open a stream of the client at `peer`; leaving the context closes it.
 
         Raises:
             ResumeTokenInvalid, ResumeTokenMismatch, QuotaWatches, Draining, TopicNotFound, NotKv, CursorAhead,
             StoreUnreachable.
         """
-        tokens = ResumeTokens(wanted.watched() for wanted in request.topics)
+        tokens = ResumeTokens(wanted.signature() for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
-        if self._figures.draining:
+        if self._stats.draining:
             raise Draining("this replica is going away; ask another", retryAfterMs=DRAINING_RETRY_MS)
-        if self._watches_max and self._figures.watch_count >= self._watches_max:
+        if self._watches_max and self._stats.watch_count >= self._watches_max:
             raise QuotaWatches(
                 f"this replica serves at most {self._watches_max} watch streams",
                 limit=self._watches_max,
                 retryAfterMs=FULL_RETRY_MS,
             )
-        self._figures.watch_count += 1
+        self._stats.watch_count += 1
         self._number += 1
         subscriber = Subscriber(
             tokens=tokens,
             heartbeat_s=request.heartbeat_s,
             clock=self._clock,
-            wheel=self._feeds.wheel,
-            figures=self._figures,
+            wheel=self._deps.wheel,
+            stats=self._stats,
             number=self._number,
             peer=peer,
         )
         self._open[subscriber] = None
         if self._age_s_max:
-            age_s = self._age_s_max * self._feeds.random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)
+            age_s = self._age_s_max * self._deps.random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)
             subscriber.leave_after(age_s, pb.GOING_AWAY_REASON_AGE)
         try:
-            await self._fill(subscriber, request, resumes)
+            await self._attach_topics(subscriber, request, resumes)
             yield subscriber
         finally:
             subscriber.close()
-            self._figures.watch_count -= 1
+            self._stats.watch_count -= 1
             del self._open[subscriber]
-            if self._figures.draining and not self._open:
+            if self._stats.draining and not self._open:
                 self._drained.set()
 
     @property
@@ -121,56 +123,58 @@ class Watches:
         return self._open
 
     async def plan(self, request: WatchRequest) -> list[tuple[StartPosition, TopicInfo | TopicNotFound]]:
-        """Where each topic of a stream would begin, and what it is now. Nothing is opened.
+        """Return the start position and the state of each topic of a stream, without opening it.
 
         Raises:
             As `open`, but QuotaWatches and Draining.
         """
-        tokens = ResumeTokens(wanted.watched() for wanted in request.topics)
+        tokens = ResumeTokens(wanted.signature() for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
-        found = await self._ask([wanted.topic for wanted in request.topics], self._clock.monotonic_s() + START_WAIT_S)
-        begins = await self._starts.resolve(request, resumes, found)
-        return [(begin, found[wanted.topic]) for begin, wanted in zip(begins, request.topics, strict=True)]
+        infos = await self._fetch_heads(
+            [wanted.topic for wanted in request.topics], self._clock.monotonic_s() + START_WAIT_S
+        )
+        starts = await self._starts.resolve(request, resumes, infos)
+        return [(start, infos[wanted.topic]) for start, wanted in zip(starts, request.topics, strict=True)]
 
     async def drain(self, grace_s: float) -> bool:
-        """Refuse new streams, send those that are open elsewhere, and wait until they have ended, at most `grace_s`.
+        """Refuse new streams, end the open ones with going_away, and wait until they have ended, at most `grace_s`.
 
-        The more there are the longer it takes, up to half of the grace. False = some did not end in time.
+        They leave spread over time, up to half of the grace. False = some did not end in time.
         """
-        self._figures.draining = True
+        self._stats.draining = True
         spread_s = min(len(self._open) / LEAVES_A_SECOND, grace_s / 2)
         for subscriber in self._open:
-            subscriber.leave_after(self._feeds.random.uniform(0.0, spread_s), pb.GOING_AWAY_REASON_DRAINING)
+            subscriber.leave_after(self._deps.random.uniform(0.0, spread_s), pb.GOING_AWAY_REASON_DRAINING)
         if not self._open:
             return True
         return await wait_event(self._clock, self._drained, grace_s)
 
-    async def _fill(self, subscriber: Subscriber, request: WatchRequest, resumes: dict[str, Resume]) -> None:
+    async def _attach_topics(self, subscriber: Subscriber, request: WatchRequest, resumes: dict[str, Resume]) -> None:
         deadline_s = self._clock.monotonic_s() + START_WAIT_S
         topics: list[Subscription] = []
         stale: list[str] = []
         for wanted in request.topics:
             view = _view(wanted, request)
-            topic = Subscription(wanted.topic, view, self._feeds, subscriber.mark, room=request.room)
+            topic = Subscription(wanted.topic, view, self._deps, subscriber.wake, limit=request.limit)
             subscriber.add(topic)
             topics.append(topic)
             if topic.was_followed:
                 stale.append(topic.topic)
-        found = await self._ask(stale, deadline_s)
+        infos = await self._fetch_heads(stale, deadline_s)
         for topic in topics:
-            if topic.topic not in found:
-                found[topic.topic] = await self._settled(topic, deadline_s)
-        begins = await self._starts.resolve(request, resumes, found)
-        for wanted, topic, begin in zip(request.topics, topics, begins, strict=True):
-            info = found[wanted.topic]
+            if topic.topic not in infos:
+                infos[topic.topic] = await self._followed_info(topic, deadline_s)
+        starts = await self._starts.resolve(request, resumes, infos)
+        for wanted, topic, start in zip(request.topics, topics, starts, strict=True):
+            info = infos[wanted.topic]
             excludes = isinstance(info, TopicNotFound) or info.config.dedupe_node
             mark = 0 if isinstance(info, TopicNotFound) else info.delete_mark
-            topic.begin(begin, _view(wanted, request, excludes=excludes), delete_mark=mark)
+            topic.begin(start, _view(wanted, request, excludes=excludes), delete_mark=mark)
 
-    async def _settled(self, topic: Subscription, deadline_s: float) -> TopicInfo | TopicNotFound:
-        """A topic that nobody had asked the store to follow when the call came: it said its head after that."""
+    async def _followed_info(self, topic: Subscription, deadline_s: float) -> TopicInfo | TopicNotFound:
+        """Return the state of a topic that was not followed before the call, from the start of its follow."""
         tail = topic.tail
-        if not await wait_event(self._clock, tail.settled, deadline_s - self._clock.monotonic_s()):
+        if not await wait_event(self._clock, tail.resolved, deadline_s - self._clock.monotonic_s()):
             raise StoreUnreachable("the store does not answer")
         if tail.info is not None:
             return tail.info
@@ -179,15 +183,15 @@ class Watches:
             return error
         raise error
 
-    async def _ask(self, topics: list[str], deadline_s: float) -> dict[str, TopicInfo | TopicNotFound]:
-        """Ask the store for the heads of topics, some at a time."""
-        found: dict[str, TopicInfo | TopicNotFound] = {}
+    async def _fetch_heads(self, topics: list[str], deadline_s: float) -> dict[str, TopicInfo | TopicNotFound]:
+        """Read the heads of topics from the store, some at a time."""
+        infos: dict[str, TopicInfo | TopicNotFound] = {}
         failures: list[EddylineError] = []
 
-        async def ask(names: Iterator[str]) -> None:
+        async def look_up(names: Iterator[str]) -> None:
             for name in names:
                 try:
-                    found[name] = await self._head(name, deadline_s)
+                    infos[name] = await self._head(name, deadline_s)
                 except EddylineError as error:
                     failures.append(error)
                 if failures:
@@ -196,15 +200,15 @@ class Watches:
         names = iter(topics)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(HEADS_AT_ONCE, len(topics))):
-                tasks.create_task(ask(names))
+                tasks.create_task(look_up(names))
         if failures:
             raise failures[0]
-        return found
+        return infos
 
     async def _head(self, topic: str, deadline_s: float) -> TopicInfo | TopicNotFound:
         while True:
             try:
-                return await self._heads.ask(topic)
+                return await self._heads.request(topic)
             except EddylineError as error:
                 if error.code not in _AWAY or self._clock.monotonic_s() + RETRY_S > deadline_s:
                     raise
@@ -212,7 +216,7 @@ class Watches:
 
 
 def _view(wanted: TopicRequest, request: WatchRequest, *, excludes: bool = True) -> View:
-    """What a stream shows of a topic. `excludes` False = the topic does not hide what nodes wrote."""
+    """Return the view of a topic in a stream. `excludes` False = the topic does not hide records by node."""
     return view_of(
         wanted.key_prefixes,
         columns=request.columns,

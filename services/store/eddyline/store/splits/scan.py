@@ -1,6 +1,6 @@
 """Log pieces for a scan: a segment's record batch as its Arrow message, or a run of WAL frames or of batches in memory.
 
-Unlike `log_io/split_batch.py` it bypasses the cache: a scan would only push hot batches out of it. Each step looks up the next
+Unlike `log_io/pieces.py` it bypasses the cache: a scan would only push hot batches out of it. Each step looks up the next
 piece again, so that a log may be sealed, merged and trimmed between two steps.
 I1: a piece holds every stored record above the cursor and up to its `last_seq`. I2: a segment is held while a job reads it,
 also if its reader is cancelled meanwhile.

@@ -140,15 +140,15 @@ async def test_what_failed_rests_longer_each_time() -> None:
         await log_topic(link)
         await segmented(link, 4)
         fs.next_fault("fsync", error=errno.EIO, lasting=True)
-        resting = link._parts.maintenance._cooldown
+        cooldown = link._parts.maintenance._cooldown
         topic = topic_of(link, "log")
         for pause_s in (1, 2, 4, 8, 16, 32, 60, 60):
             assert not await link._parts.maintenance.round()
-            assert resting._rests[topic].pause_s == pause_s
+            assert cooldown._pauses[topic].pause_s == pause_s
             clock._set_now_us(clock._now_us + pause_s * 1_000_000)
         fs.faults.clear()
         await tidy(link)
-        assert topic not in resting._rests
+        assert topic not in cooldown._pauses
 
 
 async def test_one_damaged_topic_does_not_stop_the_others() -> None:

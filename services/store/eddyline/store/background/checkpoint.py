@@ -1,16 +1,16 @@
-"""Checkpoints: the catalog takes down how everything stands, and WAL files that nothing needs any more go.
+"""Checkpoints: the catalog records the state of every changed topic, and unneeded WAL files are removed.
 
     1 seal     topics with much unsegmented; 100 000 trickling topics do not make 100 000 files
-    2 carry    what else lies in old files is written again at the log's end, verbatim, so that those files are free
-    3 cut      between two groups, with nothing under way: a new WAL file begins, every changed topic is taken down
-    4 sync     WAL and fold: what was taken down is durable before the catalog says so
+    2 carry    other frames in old files are written again at the log's end, verbatim, so that those files are free
+    3 cut      between two groups, with no append in flight: a new WAL file begins, every changed topic is encoded
+    4 sync     WAL and fold: the encoded state is durable before the catalog has it
     5 write    the catalog's one synced batch
     6 unlink   files below the oldest that an index points into
 
-Only step 3 holds appends back, for as long as one group, the fold's lag and the taking down last.
-I1: a catalog names only what is durable. I2: a WAL file goes only when the catalog knows its effects and no index points
-into it. I3: a failure before step 5 changes nothing; after it, the next start or checkpoint removes the files.
-Threading: event loop; one at a time.
+Only step 3 blocks appends, for the time of one group, the fold's lag and the encoding.
+I1: a catalog contains only durable state. I2: a WAL file is removed only when the catalog has its effects and no index
+points into it. I3: a failure before step 5 changes nothing; after it, the next start or checkpoint removes the files.
+Threading: event loop; one checkpoint at a time.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ logger = logging.getLogger(__name__)
 SEALED_BYTES_MIN: Final = 1 << 20
 SEALED_RECORDS_MIN: Final = 10_000
 """A topic with so much unsegmented is sealed at a checkpoint; less is carried: a file has its cost (a name, a footer, an
-open), and merging small ones again costs more than writing their frames once a checkpoint."""
+open), and merging small files costs more than writing their frames again at each checkpoint."""
 CARRIED_BYTES_MAX: Final = 64 << 20
-"""What one checkpoint carries at most: a second of a slow disk. Past it the largest topics are sealed after all."""
+"""Bytes that one checkpoint carries at most: a second of a slow disk. Above it the largest topics are sealed instead."""
 CARRIED_AT_ONCE: Final = 256
-"""Frames of one group: small ones, as larger ones are sealed; a group of them never delays an append noticeably."""
+"""Frames of one group: they are small, since topics with more are sealed, so a group delays appends only briefly."""
 
 
 class _Carried(NamedTuple):
@@ -62,7 +62,7 @@ class _Carried(NamedTuple):
 
 
 class Checkpointer:
-    """Checkpoints of one store."""
+    """Takes the checkpoints of one store."""
 
     def __init__(
         self,
@@ -90,22 +90,23 @@ class Checkpointer:
         self._ages = ages
         self._writer_keep_ms = writer_keep_ms
         self.number = checkpoint
-        """Of the last one that was completed; 0 = none was."""
+        """Number of the last completed checkpoint; 0 = none."""
         self._placed_bytes = 0
         self._forgotten: list[list[int]] = [[] for _ in engine.committers]
-        """Numbers of WAL files a shard that are not needed any more and may still be there."""
+        """For each shard, numbers of unneeded WAL files that may still be on the disk."""
 
     @property
     def bytes_since(self) -> int:
-        """Bytes of frames since the last one."""
+        """Bytes of frames since the last checkpoint."""
         return sum(committer.wal.placed_bytes for committer in self._engine.committers) - self._placed_bytes
 
     async def run(self, *, light: bool = False, clean: bool = False) -> None:
-        """Take a checkpoint. `light` = nothing is sealed or carried: at the start and the end of a store, so that neither
-        takes long. `clean` = it ends.
+        """Take a checkpoint. `light` = without sealing and carrying: at the start and stop of a store, to keep them short.
+        `clean` = the store stops.
 
         Raises:
-            OSError, DataCorrupt, CatalogFailed, FoldFailed: it is not taken; the log has all. ReadOnly, CommitUnknown.
+            OSError, DataCorrupt, CatalogFailed, FoldFailed: not taken; the log still has everything. ReadOnly,
+            CommitUnknown.
         """
         engine = self._engine
         if not light:
@@ -116,9 +117,9 @@ class Checkpointer:
         try:
             done = await self._write(entries, gone, positions)
         finally:
-            # a failure, or a stop in the middle: what was taken down is still to be told
+            # Failed or cancelled: the encoded topics are still not in the catalog.
             if not done:
-                self._put_back(entries, gone)
+                self._mark_dirty(entries, gone)
         if not done:
             return
         self.number += 1
@@ -129,7 +130,7 @@ class Checkpointer:
     async def _write(
         self, entries: Sequence[TopicEntry], gone: Sequence[int], positions: Sequence[WalPosition]
     ) -> bool:
-        """Make durable what was taken down, then say so in the catalog; False = only reads are served any more."""
+        """Make the encoded state durable, then write it to the catalog; False = the shard is read-only."""
         engine = self._engine
         for committer in engine.committers:
             await committer.sync()
@@ -148,7 +149,7 @@ class Checkpointer:
         return True
 
     async def _free_files(self, newest: Sequence[int]) -> None:
-        """Seal or carry what lies in files below `newest`, a number a WAL shard."""
+        """Seal or carry all frames in files below `newest`, one number a WAL shard."""
         carried: list[Topic] = []
         for topic in self._engine.table.with_frames():
             index = topic.index
@@ -177,11 +178,11 @@ class Checkpointer:
             for (topic, entry), body in zip(frames, bodies, strict=True)
             if body is not None and not topic.closing
         ]
-        for one in carrying:
-            await settled(one)
+        for carried in carrying:
+            await settled(carried)
 
     def _bodies(self, frames: Sequence[_Carried]) -> list[FrameBody | None]:
-        """The frames' bodies; None where a topic was deleted meanwhile and its file is gone."""
+        """Read the frames' bodies; None if the topic was deleted meanwhile and its file removed."""
         bodies: list[FrameBody | None] = []
         for topic, entry in frames:
             try:
@@ -193,7 +194,7 @@ class Checkpointer:
         return bodies
 
     async def _cut(self, *, clean: bool) -> tuple[list[TopicEntry], list[int], list[WalEnd]]:
-        """Begin a new WAL file and take down what changed, with nothing under way."""
+        """Begin a new WAL file and encode the changed topics, with no append in flight."""
         engine, table = self._engine, self._engine.table
         async with AsyncExitStack() as held:
             for committer in engine.committers:
@@ -213,7 +214,8 @@ class Checkpointer:
             return entries, gone, [committer.wal.cut() for committer in engine.committers]
 
     def _positions(self, ends: Sequence[WalEnd]) -> list[WalPosition]:
-        """Where each WAL shard is read from: state behind its end, data from the oldest file that an index points into."""
+        """Return where recovery reads each WAL shard: state after its end, data from the oldest file that an index points
+        into."""
         oldest = [end.file_number if end.file_bytes >= 0 else end.file_number + 1 for end in ends]
         for topic in self._engine.table.with_frames():
             shard = topic.id % len(ends)
@@ -223,8 +225,8 @@ class Checkpointer:
             for shard, (end, number) in enumerate(zip(ends, oldest, strict=True))
         ]
 
-    def _put_back(self, entries: Sequence[TopicEntry], gone: Sequence[int]) -> None:
-        """The catalog did not take it: the next checkpoint takes it down again."""
+    def _mark_dirty(self, entries: Sequence[TopicEntry], gone: Sequence[int]) -> None:
+        """Mark the topics changed again, for the next checkpoint: this one was not written."""
         table = self._engine.table
         table.gone.update(gone)
         for entry in entries:
@@ -240,15 +242,15 @@ class Checkpointer:
 
 
 def _unlinked(wal: Wal, shard: int, numbers: Sequence[int]) -> list[int]:
-    """Remove files; the numbers of those that stay. Blocking."""
-    stay: list[int] = []
+    """Remove files. Returns the numbers of those that could not be removed. Blocking."""
+    remaining: list[int] = []
     for number in numbers:
         try:
             wal.unlink([number])
         except OSError as error:
             logger.warning("wal_file_stays", extra=fields(shard=shard, number=number, error=str(error)))
-            stay.append(number)
-    return stay
+            remaining.append(number)
+    return remaining
 
 
 def _moved(topic: Topic, first_seq: int, location: Location) -> None:

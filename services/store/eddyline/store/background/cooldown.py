@@ -1,4 +1,4 @@
-"""What failed is let alone for a while: a pause for each thing, which grows while it goes on failing.
+"""Cool-down after failures: a pause for each subject, which doubles while its job keeps failing.
 
 Threading: event loop.
 """
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 60.0
-"""A full or sick disk gets better within minutes, if at all."""
+"""A full or failing disk recovers within minutes, if at all."""
 COOLDOWNS_MAX: Final = 100_000
-"""Things that rest at once: as many as a store has topics, usually. Beyond it the one that rests longest is tried again."""
+"""Cool-downs at once: about as many as a store has topics. Above it the oldest one is dropped."""
 
 
-class _Rest(NamedTuple):
+class _Pause(NamedTuple):
     until_s: float
     pause_s: float
 
 
 class Cooldown:
-    """See the module."""
+    """Cool-downs by subject, such as a topic or the name of a job."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rests: dict[Hashable, _Rest] = {}
+        self._pauses: dict[Hashable, _Pause] = {}
 
-    def is_active(self, thing: Hashable) -> bool:
-        """True = it is not its time yet."""
-        rest = self._rests.get(thing)
-        return rest is not None and self._clock.monotonic_s() < rest.until_s
+    def is_active(self, subject: Hashable) -> bool:
+        """Return whether the subject is to be skipped."""
+        pause = self._pauses.get(subject)
+        return pause is not None and self._clock.monotonic_s() < pause.until_s
 
-    def record_failure(self, thing: Hashable) -> None:
-        """It failed, again."""
-        before = self._rests.pop(thing, None)
-        pause_s = min(2 * before.pause_s, PAUSE_S_MAX) if before is not None else PAUSE_S
-        if len(self._rests) >= COOLDOWNS_MAX:
-            del self._rests[next(iter(self._rests))]
-        self._rests[thing] = _Rest(self._clock.monotonic_s() + pause_s, pause_s)
+    def record_failure(self, subject: Hashable) -> None:
+        """Start the subject's cool-down: 1 s, then twice the last one, up to 60 s."""
+        previous = self._pauses.pop(subject, None)
+        pause_s = min(2 * previous.pause_s, PAUSE_S_MAX) if previous is not None else PAUSE_S
+        if len(self._pauses) >= COOLDOWNS_MAX:
+            del self._pauses[next(iter(self._pauses))]
+        self._pauses[subject] = _Pause(self._clock.monotonic_s() + pause_s, pause_s)
 
-    def record_success(self, thing: Hashable) -> None:
-        """It did not fail."""
-        self._rests.pop(thing, None)
+    def record_success(self, subject: Hashable) -> None:
+        """Forget the subject's failures."""
+        self._pauses.pop(subject, None)

@@ -1,10 +1,10 @@
-"""Which erasures are done when: those that somebody asks for, and those that become due; one after the other, step by step.
+"""Queue of erasures: requested ones and due ones, one after the other, step by step.
 
-A topic's deletes are due some hours after the first of them; the work begins at half of that time, for all topics whose half
-is over together: they share the checkpoints that free the WAL's files.
-I1: one erasure at a time. I2: who asks is told of each step, and of the end or the failure; if he goes away, it goes on.
-Failure: who request is told, and may ask again; what is due is tried again at the next look.
-Threading: event loop; `step` is called by maintenance alone.
+A topic's deletes are due some hours after the first of them; the work begins after half of that time, for all such topics
+together: they share the checkpoints that free WAL files.
+I1: one erasure at a time. I2: a caller gets each step, and the end or the failure; if it leaves, its erasure continues.
+Failure: the caller gets the error, and may repeat the request; due erasures are tried again at the next check.
+Threading: event loop; only maintenance calls `step`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from eddyline.store.log_io.garbage import Garbage
 
 DUE_CHECK_S: Final = 60.0
-"""How often due ones are looked for, among all topics: 10 ms for 100 000. The deadline is in hours."""
+"""Interval of the search for due topics, among all topics: 10 ms for 100 000. The deadline is in hours."""
 DUE_MAX: Final = 1000
-"""Topics erased together: enough that two checkpoints are nothing to each of them, few enough to be done within the hour."""
+"""Topics erased together: enough to make the two checkpoints cheap for each, few enough to be done within the hour."""
 REQUESTS_MAX: Final = 64
-"""Who asks waits for those before him: more than so many would wait for hours."""
+"""A request waits for those before it: with more of them the last would wait for hours."""
 RETRY_AFTER_MS: Final = 10_000
 
 
@@ -70,17 +70,17 @@ class ErasureQueue:
         self._steps: AsyncGenerator[EraseStep, None] | None = None
         self._current: _ErasureRequest | None = None
         self.on_request: Callable[[], None] = noop
-        """Called when somebody asks."""
+        """Called at each request."""
         self.stage = Stage.ERASE
-        """What the next step does."""
+        """Stage of the next step."""
         self.has_more = False
-        """True = the next step waits for nothing."""
+        """True = the next step can be done at once."""
 
     async def erase(self, topic: Topic) -> AsyncGenerator[EraseProgress, None]:
-        """Erase what was deleted from a topic before the call; the last progress, and only it, is `erased`.
+        """Erase a topic's records that were deleted before the call; only the last progress has `erased` set.
 
         Raises:
-            Throttled: too many wait. NotReady: the store stops. Whatever `EraseJob.erase` raises.
+            Throttled: `REQUESTS_MAX` requests wait already. NotReady: the store stops. All errors of `EraseJob.erase`.
         """
         if len(self._requests) >= REQUESTS_MAX:
             raise Throttled(f"{REQUESTS_MAX} erasures wait already", retryAfterMs=RETRY_AFTER_MS)
@@ -102,7 +102,7 @@ class ErasureQueue:
                 self._requests.remove(request)
 
     def find_due(self) -> None:
-        """See what has become due, now and then."""
+        """Collect due topics, at most once in `DUE_CHECK_S`."""
         now_s = self._clock.monotonic_s()
         if now_s < self._next_check_s or self._due_topics or self._due_gone:
             return
@@ -114,14 +114,14 @@ class ErasureQueue:
 
     @property
     def are_due(self) -> bool:
-        """True = there is a step to do."""
+        """True = a step is left to do."""
         return bool(self._steps is not None or self._requests or self._due_topics or self._due_gone)
 
     async def step(self) -> None:
-        """Do the next step of the erasure under way, or of the next one.
+        """Do the next step of the running erasure, or begin the next one.
 
         Raises:
-            whatever `EraseJob.erase` raises: it is over.
+            all errors of `EraseJob.erase`, which end the erasure.
         """
         steps = self._steps = self._steps or self._begin()
         try:
@@ -138,11 +138,11 @@ class ErasureQueue:
             self._current.changed.set()
 
     async def refuse(self, reason: str) -> None:
-        """The store serves only reads: `reason`."""
+        """End all erasures with ReadOnly: the shard is read-only, for `reason`."""
         await self._stop(read_only(reason))
 
     async def close(self) -> None:
-        """The store stops: end the step under way, and tell who request."""
+        """End the running step, and all requests with NotReady: the store stops."""
         await self._stop(NotReady("the store is stopping"))
 
     def _begin(self) -> AsyncGenerator[EraseStep, None]:

@@ -1,10 +1,9 @@
-"""What a store does by itself, one job at a time: seal, checkpoint, erase, and whatever else keeps its files small and few.
+"""Scheduler of the store's background jobs, one at a time: seal, checkpoint, erase, compact, remove garbage, scrub.
 
-Every round does what is due, most urgent first: full or old logs are sealed, so that the WAL stays short; a checkpoint; one
-step of an erasure; some work on segments (`tidy.py`); what was replaced goes; some scrubbing. So jobs never compete, and a
-store that is told to stop waits for one of them at most. Each job is a class of its own; here is only their order.
-Failure: a job that fails is said in the log and tried again after a pause that grows; what it was about stays as it was, and
-the other jobs go on.
+Every round runs the due jobs, most urgent first: full or old logs are sealed, so that the WAL stays short; a checkpoint; one
+step of an erasure; some compaction (`compaction/planner.py`); garbage removal; some scrubbing. So jobs never compete, and a
+stopping store waits for one of them at most. Each job is a class of its own; this module holds only their order.
+Failure: a failed job is logged and tried again after a growing pause; its subject stays as it was, and the other jobs go on.
 Threading: one task on the event loop.
 """
 
@@ -41,30 +40,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 0.25
-"""How often due work is looked for: a quarter of what a fast producer takes to fill a segment."""
+"""Interval of rounds: a quarter of the time in which a fast producer fills a segment."""
 CORRUPT_PIECES_MAX: Final = 10_000
-"""Damaged pieces that are told apart; so many are one sick disk."""
+"""Damaged pieces that are logged and counted one by one; so many mean that the disk fails."""
 
 
 class CorruptionLog:
-    """Pieces of files found damaged since the start, each said and counted once."""
+    """Damaged pieces of files since the start, each logged and counted once."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, int]] = set()
         self.count = 0
 
     def record(self, error: DataCorrupt) -> None:
-        """A piece is damaged."""
-        place = (str(error.metadata.get("file", "")), int(error.metadata.get("offset", 0)))
-        if place in self._known or len(self._known) >= CORRUPT_PIECES_MAX:
+        """Log and count a damaged piece, unless its file and offset are known already."""
+        piece = (str(error.metadata.get("file", "")), int(error.metadata.get("offset", 0)))
+        if piece in self._known or len(self._known) >= CORRUPT_PIECES_MAX:
             return
-        self._known.add(place)
+        self._known.add(piece)
         self.count += 1
         logger.error("corruption_found", extra=fields(error=error.message, **error.metadata))
 
 
 class Maintenance:
-    """The order of a store's own jobs."""
+    """Runs the store's background jobs in their order."""
 
     def __init__(
         self,
@@ -98,17 +97,17 @@ class Maintenance:
         self._cooldown = Cooldown(clock)
         self._checkpoint_s = clock.monotonic_s()
         self._has_more = False
-        """The last round ended with work that waits for nothing; one that stepped aside has none."""
+        """True = the last round left work that can be done at once; False after a round skipped for a write burst."""
         self.stage = Stage.IDLE
-        """What is being done."""
+        """Stage of the running job."""
 
     @property
     def corrupt_count(self) -> int:
-        """Pieces of files found damaged since the start."""
+        """Damaged pieces of files since the start."""
         return self.corruption_log.count
 
     async def run(self) -> None:
-        """Look and work, for ever."""
+        """Run rounds until cancelled, then end the running erasure and scrub."""
         pause_s = PAUSE_S
         try:
             while True:
@@ -125,11 +124,11 @@ class Maintenance:
 
     @property
     def between_rounds(self) -> asyncio.Lock:
-        """Held by whoever must not meet a job of maintenance, a checkpoint above all."""
+        """Lock for work that must not run during a background job, above all a checkpoint."""
         return self._one_round
 
     async def round(self) -> bool:
-        """Do what is due now; False = something failed. Another round, under way, ends first."""
+        """Run the due jobs; False = a job failed. Waits for a running round."""
         async with self._one_round:
             return await self._round()
 
@@ -156,9 +155,9 @@ class Maintenance:
         self._has_more = self._planner.has_more or self.erasures.has_more
         return good
 
-    async def _attempt(self, stage: Stage, about: Hashable | None, job: Callable[[], Awaitable[None]]) -> bool:
-        """Do a job, unless what it is about (None = each is another) failed a moment ago; False = it failed."""
-        if self._cooldown.is_active(about):
+    async def _attempt(self, stage: Stage, subject: Hashable | None, job: Callable[[], Awaitable[None]]) -> bool:
+        """Run a job, unless its subject is in a cool-down (None = jobs without one); False = the job failed."""
+        if self._cooldown.is_active(subject):
             return True
         self.stage = stage
         try:
@@ -168,12 +167,12 @@ class Maintenance:
         except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
             logger.warning("maintenance_failed", extra=fields(stage=stage.name, error=str(error)))
         else:
-            self._cooldown.record_success(about)
+            self._cooldown.record_success(subject)
             return True
         finally:
             self.stage = Stage.IDLE
-        if about is not None:
-            self._cooldown.record_failure(about)
+        if subject is not None:
+            self._cooldown.record_failure(subject)
         return False
 
     async def _checkpoint(self) -> None:

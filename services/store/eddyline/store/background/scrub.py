@@ -1,9 +1,8 @@
-"""Scrubbing: every segment and base is read and verified, round and round, slowly, so that damage is known early.
+"""Scrubbing: reads and verifies every segment and base, slowly and repeatedly, so that damage is detected early.
 
-Topic after topic, piece by piece, as many bytes as the time passed allows; bytes that nobody used do not gather beyond a few
-batches. A damaged piece is counted and said with its file and offset; reads of it are refused as they come
-(`DataCorrupt`), all others are served.
-Not promised: that what the kernel still holds of a file is read from the disk.
+Topic after topic, piece by piece, as many bytes as the time passed allows; unused allowance is capped at a few batches. A
+damaged piece is counted and logged with its file and offset; reads of it fail (`DataCorrupt`), all others are served.
+Not promised: that pages in the kernel's cache are read from the disk.
 Threading: event loop; files are read on the background thread, a piece at a time.
 """
 
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
     from eddyline.store.storage.segment.footer import BatchEntry
 
 SAVED_BYTES_MAX: Final = 16 << 20
-"""What may gather while other jobs run: two of the largest record batches, so that scrubbing never comes as a burst."""
+"""Allowance that may accumulate while other jobs run: two of the largest record batches, so that scrubbing never bursts."""
 
 
 class Scrubber:
-    """Scrubs one store."""
+    """Scrubs the files of one store."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Scrubber:
         self._last_s = clock.monotonic_s()
         self._pass: AsyncGenerator[int, None] | None = None
         self.pass_count = 0
-        """Passes over everything that were completed."""
+        """Completed passes over all files."""
 
     @property
     def is_due(self) -> bool:
@@ -81,13 +80,13 @@ class Scrubber:
             self._saved_bytes -= verified_bytes
 
     async def close(self) -> None:
-        """Let go of the file under way."""
+        """Release the file being read."""
         if self._pass is not None:
             await self._pass.aclose()
             self._pass = None
 
     async def _pieces(self) -> AsyncGenerator[int, None]:
-        """Verify all there is; the bytes of each piece once it is done."""
+        """Verify all files; yields the bytes of each verified piece."""
         for topic in filter(_has_files, self._table.all()):
             if topic.base is not None and topic.base.rows:
                 base = base_of(topic.base, self._layout.topic_dir(topic.id))
@@ -108,18 +107,18 @@ class Scrubber:
                 try:
                     await self._worker.submit(partial(_verify, self._fs, segment.path, entry))
                 except DataCorrupt as error:
-                    if self._is_gone(topic, segment):
+                    if self._is_removed(topic, segment):
                         return
                     self._on_corrupt(error)
                 yield entry.length
         except DataCorrupt as error:
-            if not self._is_gone(topic, segment):
+            if not self._is_removed(topic, segment):
                 self._on_corrupt(error)
         finally:
             segment.let_go()
 
-    def _is_gone(self, topic: Topic, segment: Segment) -> bool:
-        """True = the file was given up meanwhile: a deleted topic's files go whoever reads them, and so does an old base."""
+    def _is_removed(self, topic: Topic, segment: Segment) -> bool:
+        """Return whether the file was removed meanwhile: files of deleted topics and old bases are removed during reads."""
         if topic.deleted or segment.replaced:
             return True
         is_base = segment.summary.first_seq == 0
@@ -127,12 +126,12 @@ class Scrubber:
 
 
 def _has_files(topic: Topic) -> bool:
-    """A base alone counts, too."""
+    """Return whether the topic has a segment or a base."""
     return len(topic.segments) > 0 or topic.base is not None
 
 
 def _verify(fs: Fs, path: Path, entry: BatchEntry) -> None:
-    """Blocking.
+    """Verify one record batch of a file. Blocking.
 
     Raises:
         DataCorrupt.

@@ -1,8 +1,8 @@
-"""Whether appends come so fast just now that the store's own jobs step aside.
+"""Write bursts: while appends are very fast, the store postpones its background jobs.
 
-Sealing a record costs about as much processor time as appending it. While a burst lasts, and little waits to be sealed,
-all of that goes to the appends; once the burst ends, or a share of what may stay unsegmented is used, the jobs catch up.
-A burst is a rate, measured from one look to the next: what trickles is never put off.
+Sealing a record costs about as much processor time as appending it. During a burst, as long as little is unsegmented, all
+processor time goes to the appends; once the burst ends, or a share of the unsegmented bound is used, the jobs catch up.
+A burst is a rate, measured between two calls: a trickle of appends never postpones jobs.
 Threading: event loop.
 """
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 BURST_BYTES_PER_S: Final = 16 << 20
 """A tenth of what two cores append at most: below it there is processor time for both."""
 BURST_BYTES_MIN: Final = 4 << 20
-"""Between two looks: a quarter of a second at that rate. A few appends in no time are no burst."""
+"""Minimum between two calls: a quarter of a second at that rate. A few appends within a moment are no burst."""
 UNSEGMENTED_SHARE: Final = 4
-"""A burst may leave this part of `unsegmented_bytes_max` to be sealed: by default 1 GiB, 4 s of a restart's indexing."""
+"""A burst may leave one of so many parts of `unsegmented_bytes_max` unsegmented: by default 1 GiB, 4 s of a restart's
+indexing."""
 
 
 class WriteBurst:
@@ -29,14 +30,14 @@ class WriteBurst:
         self._engine = engine
         self._clock = clock
         self._bytes_max = unsegmented_bytes_max // UNSEGMENTED_SHARE
-        self._seen_bytes = 0
-        self._seen_s = clock.monotonic_s()
+        self._last_bytes = 0
+        self._last_s = clock.monotonic_s()
 
     def is_active(self) -> bool:
-        """True = let the appends have it all. Each call looks at the time since the one before."""
+        """Return whether a burst goes on, by the growth of the log since the previous call."""
         now_s = self._clock.monotonic_s()
         placed_bytes = sum(committer.wal.placed_bytes for committer in self._engine.committers)
-        passed_s, grown_bytes = now_s - self._seen_s, placed_bytes - self._seen_bytes
-        self._seen_s, self._seen_bytes = now_s, placed_bytes
-        kept_bytes = sum(committer.wal.bytes_total for committer in self._engine.committers)
-        return kept_bytes < self._bytes_max and grown_bytes > max(passed_s * BURST_BYTES_PER_S, BURST_BYTES_MIN)
+        passed_s, grown_bytes = now_s - self._last_s, placed_bytes - self._last_bytes
+        self._last_s, self._last_bytes = now_s, placed_bytes
+        unsegmented_bytes = sum(committer.wal.bytes_total for committer in self._engine.committers)
+        return unsegmented_bytes < self._bytes_max and grown_bytes > max(passed_s * BURST_BYTES_PER_S, BURST_BYTES_MIN)

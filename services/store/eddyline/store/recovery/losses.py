@@ -1,16 +1,16 @@
-"""Lost bytes of the log: what proves them, and one UNSYNCED gap record a topic, fdatasynced before anything is served.
+"""Lost bytes of the log: their proofs, and one UNSYNCED gap record a topic, fdatasynced before the store serves.
 
-Bytes may be gone after a power-up, where the fold is ahead of the log, where the log ends before its written mark
-(`storage/written_mark.py`), or, where no mark says more, where other bytes than zeros were cut from its end. The boot id
-alone proves nothing: a volume that was detached, a snapshot of a live one and a damaged last frame lose bytes in one boot.
+Bytes may be lost after a power-up, if the fold is ahead of the log, if the log ends before its written mark
+(`storage/wal/written_mark.py`), or, without a mark, if non-zero bytes were cut from the log's end. The boot id alone proves
+nothing: a detached volume, a snapshot of a live one and a damaged last frame lose bytes within one boot.
 
-Each DISK topic that had seqs reserved gets its gap behind its reservation: every seq that may have been acknowledged is
-below it, so none is ever given again. An FSYNC topic has no reservation, and loses nothing unless synced bytes are gone
-without a power-up; then its head skips as many seqs as a reservation has. Where the fold is ahead its positions move in the
-gap's frame, or the next replay, which finds the fold level with the log, would set them back to the log's; and a base is
-wanted, since the log does not give what the fold has. An EPHEMERAL topic's records are gone at every start, told by a floor
-of its own: its head goes to its reservation, and nothing needs to be logged for that.
-Threading: synchronous; runs before the loop serves.
+Each DISK topic with reserved seqs gets a gap up to the end of its reservation: every seq that may have been acknowledged is
+below it, so none is assigned twice. An FSYNC topic has no reservation, and loses nothing unless synced bytes are lost
+without a power-up; then its head skips as many seqs as a reservation has. If the fold is ahead, the gap's frame also moves
+the writers' positions: the next replay finds the fold and the log at one seq, and would take the log's positions otherwise.
+A base is then made too, since the log lacks records that the fold has. An EPHEMERAL topic loses its records at every start;
+a floor of its own reports that: its head moves to its reservation, and no frame is logged.
+Threading: synchronous; runs before the store serves.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _MARK_IS_GONE: Final = (
 
 
 class LostBytes(NamedTuple):
-    """What may be gone of a WAL shard. `unsynced` = bytes that were handed to the kernel; `synced` = synced ones too.
-    `last_seqs` = by topic id, seqs that cut frames spoke of. `reason` = what proves it, for people; "" = nothing is gone."""
+    """Possible losses of a WAL shard. `unsynced` = bytes written but not synced; `synced` = synced ones too. `last_seqs` =
+    by topic id, seqs that cut frames mention. `reason` = the proof, as text; "" = nothing is lost."""
 
     unsynced: bool = False
     synced: bool = False
@@ -63,30 +63,32 @@ class LostBytes(NamedTuple):
 
 
 def find_losses(
-    before: Identity | None, boot_id: str, *, replay: Replay, wals: Sequence[Wal], mark: WrittenMark | None
+    previous: Identity | None, boot_id: str, *, replay: Replay, wals: Sequence[Wal], mark: WrittenMark | None
 ) -> list[LostBytes]:
-    """What may be gone of each WAL shard, as the last run's identity and all that was replayed tell."""
-    if before is None:
+    """Return the possible losses of each WAL shard, by the last run's identity and the replay's results."""
+    if previous is None:
         reason = "the file identity is missing" if replay.frame_count else ""
         return [LostBytes(unsynced=replay.frame_count > 0, reason=reason)] * len(wals)
-    if before.clean and not replay.fold_is_ahead:
+    if previous.clean and not replay.fold_is_ahead:
         return [LostBytes()] * len(wals)
-    if before.clean or before.boot_id != boot_id:
-        reason = _AHEAD if before.clean else "the machine started anew after a run that had no clean stop"
+    if previous.clean or previous.boot_id != boot_id:
+        reason = _AHEAD if previous.clean else "the machine started anew after a run that had no clean stop"
         return [LostBytes(unsynced=True, last_seqs=wal.tail.last_seqs, reason=reason) for wal in wals]
-    runs = (before.instance, before.instance + 1)  # a start that was cut off may have begun its own already
-    marks = [mark.read(run_name(boot_id, run), len(wals)) for run in runs] if before.marked and mark is not None else []
-    known = next((one for one in marks if one is not None), None)
+    runs = (previous.instance, previous.instance + 1)  # a start that was cut off may have begun its own already
+    marks = (
+        [mark.read(run_name(boot_id, run), len(wals)) for run in runs] if previous.marked and mark is not None else []
+    )
+    written = next((positions for positions in marks if positions is not None), None)
     losses = list[LostBytes]()
     for shard, wal in enumerate(wals):
-        unsynced, synced = before.marked or wal.tail.is_cut, wal.tail.is_cut
-        if known is not None:
-            number, file_bytes, synced_bytes = known[shard]
+        unsynced, synced = previous.marked or wal.tail.is_cut, wal.tail.is_cut
+        if written is not None:
+            number, file_bytes, synced_bytes = written[shard]
             unsynced = not wal.holds(WalEnd(number, file_bytes))
             synced = not wal.holds(WalEnd(number, synced_bytes))
         reason = _AHEAD if replay.fold_is_ahead else ""
         if unsynced:
-            reason = _MARK_IS_GONE if before.marked and known is None else "the log ends before what was written"
+            reason = _MARK_IS_GONE if previous.marked and written is None else "the log ends before what was written"
         losses.append(LostBytes(unsynced or replay.fold_is_ahead, synced, wal.tail.last_seqs, reason))
     return losses
 
@@ -98,10 +100,10 @@ class _Loss(NamedTuple):
 
 
 def log_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequence[LostBytes], now_ms: int) -> int:
-    """Log what may be gone, `lost` of each WAL shard; the number of gaps written."""
+    """Log the possible losses, `lost` for each WAL shard. Returns the number of gaps written."""
     losses: list[list[_Loss]] = [[] for _ in wals]
     writes = list[FoldWrite]()
-    if any(one.synced for one in lost):  # a topic's creation may be gone: its id is not given again
+    if any(one.synced for one in lost):  # a topic's creation may be lost: its id must not be assigned again
         table.skip_ids(table.next_id + RESERVATION_SEQS)
     for topic in table.all():
         if topic.is_ephemeral:
@@ -109,9 +111,9 @@ def log_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequ
             table.dirty.add(topic)
             continue
         applied = fold.applied(topic.id) if topic.kind is Kind.KV else 0
-        found = lost[topic.id % len(wals)]
-        bound = max(applied, _last_seq(topic, found))
-        if not found.unsynced or bound <= topic.head_seq:
+        shard_lost = lost[topic.id % len(wals)]
+        bound = max(applied, _last_seq(topic, shard_lost))
+        if not shard_lost.unsynced or bound <= topic.head_seq:
             continue
         is_ahead = applied > topic.head_seq
         marks = _positions_ahead(topic, fold) if is_ahead else ()
@@ -121,7 +123,7 @@ def log_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequ
         batch = Batch.from_rows([Record(op=Op.GAP, data=encode_gap(gap))])
         placed = batch.with_seqs(bound + 1, max(topic.last_ts_ms, now_ms))
         bodies = [append_body(topic.id, placed, marks)]
-        if is_ahead:  # first, so that no gap is there without it
+        if is_ahead:  # first, so that no gap is in the log without it
             bodies.insert(0, _base_wanted(topic, placed.ts_ms))
             topic.base_wanted = True
             table.segmented.add(topic)
@@ -141,7 +143,7 @@ def log_losses(*, table: TopicTable, fold: Fold, wals: Sequence[Wal], lost: Sequ
 
 
 def _last_seq(topic: Topic, lost: LostBytes) -> int:
-    """The highest seq of a topic that may have been acknowledged; 0 = none beyond its head."""
+    """Return the highest seq of a topic that may have been acknowledged; 0 = none above its head."""
     cut = lost.last_seqs.get(topic.id, 0)
     if topic.config.durability is Durability.DISK:
         return max(topic.reserved_seq, cut)
@@ -166,7 +168,7 @@ def _log(table: TopicTable, wal: Wal, losses: Sequence[_Loss]) -> None:
 
 
 def _base_wanted(topic: Topic, ts_ms: int) -> FrameBody:
-    """The frame that says: what the fold has beyond the log is in no log; a base of it is to be made."""
+    """Make the frame that requests a base: the fold has records that the log lacks."""
     change = SegmentChange("unsynced", topic.next_generation, base_wanted=True)
     return control_body(FrameType.SEGMENT_CHANGE, topic.id, segment_change_body(change), ts_ms=ts_ms)
 
@@ -181,19 +183,21 @@ def _forget_memory(topic: Topic) -> None:
 
 
 def _positions_ahead(topic: Topic, fold: Fold) -> tuple[AppendMark, ...]:
-    """The moves that the fold has beyond the log's, as marks of a frame of one record."""
+    """Return the writer positions in which the fold is ahead of the log, as marks of a frame of one record."""
     states = sorted(fold.writers(topic.id).items())
-    found = [(writer, topic.writers.get(writer), state) for writer, state in states]
+    positions = [(writer, topic.writers.get(writer), state) for writer, state in states]
     moves = [
-        (w, known, state) for w, known, state in found if state.position != known.position or state.fence > known.fence
+        (writer, logged, state)
+        for writer, logged, state in positions
+        if state.position != logged.position or state.fence > logged.fence
     ]
     return tuple(
         AppendMark(
             count=int(number == 0),
             writer=writer,
             fence=state.fence,
-            previous=known.position,
+            previous=logged.position,
             new=state.position,
         )
-        for number, (writer, known, state) in enumerate(moves)
+        for number, (writer, logged, state) in enumerate(moves)
     )

@@ -1,8 +1,8 @@
-"""Opening a store's parts in the order that keeps them right: catalog, WAL shards, fold; nothing is served meanwhile.
+"""Opens a store's catalog, WAL shards and fold, in this order, before the store serves.
 
-The catalog is part of the truth: where it is missing, or older than what the WAL's marks say of it, the start is refused
-(`CatalogLost`) and nothing is changed. A replay takes the catalog along, between two frames, so that a kill half-way does
-not begin it anew.
+The catalog is part of the truth: if it is missing, or older than the checkpoint in the WAL's marks, the start is refused
+(`CatalogLost`) and nothing is changed. A replay writes its progress to the catalog now and then, between two frames, so that
+a start after a kill does not repeat all of it.
 Threading: but for `recover` the functions are blocking, and run on the threads that own what they open.
 """
 
@@ -24,7 +24,7 @@ from eddyline.store.log_io.files import LogFiles
 from eddyline.store.recovery.orphans import resolve_orphans, with_garbage
 from eddyline.store.recovery.recovered import Recovered
 from eddyline.store.recovery.replay import Replay
-from eddyline.store.recovery.reshard import name_files
+from eddyline.store.recovery.reshard import rename_files
 from eddyline.store.retention.retention import drop_below_floors
 from eddyline.store.stats import RecoveryProgress
 from eddyline.store.storage.identity import next_start, write_identity
@@ -51,18 +51,19 @@ if TYPE_CHECKING:
 _HOUR_MS: Final = 3_600_000
 REPLAYED_BYTES_MAX: Final = 64 << 20
 REPLAYED_S_MAX: Final = 5.0
-"""Bytes and seconds of a replay between two times that the catalog takes down how far it is: what the next start repeats at
-most, where this one is killed. A step of 100 topics takes some ms, one of 100 000 seconds."""
-STEP_SHARE_MAX: Final = 4
-"""So many times as long as such a step took the replay goes on at least before the next: they take a fifth of it at most."""
+"""Bytes and seconds of a replay between two progress writes to the catalog: the next start after a kill repeats at most so
+much. A progress write with 100 topics takes some ms, with 100 000 seconds."""
+SAVE_SHARE_MAX: Final = 4
+"""The replay runs at least so many times as long as the last progress write took before the next one: these writes take a
+fifth of its time at most."""
 NO_CHECKPOINT: Final = CatalogHead(0, "", 1, (), ())
 
 
 def load_catalog(catalog: Catalog, table: TopicTable, replay: Replay, layout: Layout, fs: Fs) -> CatalogHead:
-    """Put the catalog's topics into the table; its head.
+    """Load the catalog's topics into the table. Returns the catalog's head.
 
     Raises:
-        CatalogLost: it was never written, and there are segments. DataCorrupt.
+        CatalogLost: the catalog is empty, but there are segments. DataCorrupt.
     """
     head, entries = catalog.load()
     for entry in entries:
@@ -84,16 +85,15 @@ def load_catalog(catalog: Catalog, table: TopicTable, replay: Replay, layout: La
 
 
 def positions_of(head: CatalogHead, fs: Fs, layout: Layout, *, wal_shards: int) -> tuple[WalPosition, ...]:
-    """Where each WAL shard is read from: of a directory that has no checkpoint yet, every shard there is, from its
-    beginning."""
+    """Return where each WAL shard is read from; without a checkpoint, all shards of the directory from their beginning."""
     if head.wal:
         return head.wal
-    found = [shard for shard in range(WAL_SHARDS_MAX) if fs.exists(layout.wal_shard(shard))]
-    return tuple(WalPosition(shard, 1, 1, -1) for shard in range(max([wal_shards, *(shard + 1 for shard in found)])))
+    shards = [shard for shard in range(WAL_SHARDS_MAX) if fs.exists(layout.wal_shard(shard))]
+    return tuple(WalPosition(shard, 1, 1, -1) for shard in range(max([wal_shards, *(shard + 1 for shard in shards)])))
 
 
 class WalOpener:
-    """Recovers every WAL shard in turn, and takes the catalog along."""
+    """Recovers every WAL shard in turn, and writes the progress to the catalog."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class WalOpener:
         table: TopicTable,
         replay: Replay,
         fold: Fold,
-        tell: Callable[[RecoveryProgress], None],
+        on_progress: Callable[[RecoveryProgress], None],
         file_bytes: int,
         clock: Clock,
     ) -> None:
@@ -117,16 +117,16 @@ class WalOpener:
         self._table = table
         self._replay = replay
         self._fold = fold
-        self._tell = tell
+        self._on_progress = on_progress
         self._file_bytes = file_bytes
         self._total_bytes = 0
         self._known_bytes = 0
-        self._step_bytes = 0
-        self._step_s = clock.monotonic_s()
-        self._step_took_s = 0.0
+        self._saved_bytes = 0
+        self._saved_s = clock.monotonic_s()
+        self._save_took_s = 0.0
 
-    def run(self, positions: Sequence[WalPosition], before: Identity | None) -> list[Wal]:
-        """Recover all; what was opened is closed where one fails.
+    def run(self, positions: Sequence[WalPosition], previous: Identity | None) -> list[Wal]:
+        """Recover all shards; if one fails, those already open are closed.
 
         Raises:
             CatalogLost, DataCorrupt, OSError, FoldFailed.
@@ -134,16 +134,16 @@ class WalOpener:
         done = list(positions)
         for position in positions:
             self._layout.make_directories(self._fs, shard=position.shard)
-        name_files(self._fs, self._layout, positions)
+        rename_files(self._fs, self._layout, positions)
         self._total_bytes = sum(self._bytes_of(position, position.data_number) for position in positions)
         self._known_bytes = self._total_bytes - sum(
             self._bytes_of(position, position.state_number) - position.state_offset for position in positions
         )
-        self._tell_progress()
+        self._report_progress()
         wals = list[Wal]()
         try:
             for index, position in enumerate(positions):
-                wals.append(self._recover(position, before, done))
+                wals.append(self._recover(position, previous, done))
                 end = wals[-1].end
                 done[index] = position._replace(state_number=end.file_number, previous_bytes=-1, state_offset=0)
         except BaseException:
@@ -152,26 +152,26 @@ class WalOpener:
             raise
         return wals
 
-    def _recover(self, position: WalPosition, before: Identity | None, done: list[WalPosition]) -> Wal:
+    def _recover(self, position: WalPosition, previous: Identity | None, done: list[WalPosition]) -> Wal:
         shard, state_number, data_number, previous_bytes, state_offset = position
         directory = self._layout.wal_shard(shard)
         if not self._head.checkpoint:
             self._check_complete(shard)
         self._check_marks(shard)
-        left = None
-        if before is not None and shard == 0 and before.wal_number >= data_number:
-            left = WalEnd(before.wal_number, before.wal_bytes)
-        take = self._replay.shard(state_number, state_offset)
-        state, at = (state_number, state_offset), [data_number]
+        expected = None
+        if previous is not None and shard == 0 and previous.wal_number >= data_number:
+            expected = WalEnd(previous.wal_number, previous.wal_bytes)
+        apply = self._replay.shard(state_number, state_offset)
+        state, file_number = (state_number, state_offset), [data_number]
 
         def on_frame(frame: Frame, location: Location) -> None:
-            if location.file_number != at[0]:
-                self._tell_progress()
-                at[0] = location.file_number
-            if location[:2] > state and self._step_is_due():
-                self._step(shard, location, done)
+            if location.file_number != file_number[0]:
+                self._report_progress()
+                file_number[0] = location.file_number
+            if location[:2] > state and self._save_is_due():
+                self._save_progress(shard, location, done)
             try:
-                take(frame, location)
+                apply(frame, location)
             except (BadBody, KeyError, ValueError) as error:
                 raise corrupt(
                     wal_file(directory, location.file_number),
@@ -187,7 +187,7 @@ class WalOpener:
             on_frame,
             first_number=data_number,
             settled=WalEnd(state_number - 1, previous_bytes) if previous_bytes >= 0 else None,
-            expected=left,
+            expected=expected,
             replayed=WalEnd(state_number, state_offset),
             checkpoint=self._head.checkpoint,
             on_mark=self._mark,
@@ -205,7 +205,8 @@ class WalOpener:
             )
 
     def _check_marks(self, shard: int) -> None:
-        """Every file's mark before any is replayed: an older catalog is told as what it is, whichever files it misses."""
+        """Check every file's mark before any replay, so that an older catalog is reported as such, whichever files it
+        lacks."""
         directory = self._layout.wal_shard(shard)
         for number in wal_numbers(self._fs.listdir(directory)):
             mark = first_mark(self._fs, directory, shard, number)
@@ -213,7 +214,7 @@ class WalOpener:
                 self._mark(mark)
 
     def _check_complete(self, shard: int) -> None:
-        """Without any checkpoint the WAL begins with file 1: one that does not was trimmed by a checkpoint we lack."""
+        """Check that a WAL without checkpoint begins with file 1: otherwise a checkpoint that is missing here trimmed it."""
         numbers = wal_numbers(self._fs.listdir(self._layout.wal_shard(shard)))
         if numbers and numbers[0] > 1:
             raise CatalogLost(
@@ -223,19 +224,19 @@ class WalOpener:
                 path=str(self._layout.catalog),
             )
 
-    def _step_is_due(self) -> bool:
-        passed_s = self._clock.monotonic_s() - self._step_s
-        if passed_s < self._step_took_s * STEP_SHARE_MAX:
+    def _save_is_due(self) -> bool:
+        passed_s = self._clock.monotonic_s() - self._saved_s
+        if passed_s < self._save_took_s * SAVE_SHARE_MAX:
             return False
         return (
-            self._replay.bytes - self._known_bytes - self._step_bytes >= REPLAYED_BYTES_MAX
+            self._replay.bytes - self._known_bytes - self._saved_bytes >= REPLAYED_BYTES_MAX
             or passed_s >= REPLAYED_S_MAX
         )
 
-    def _step(self, shard: int, location: Location, done: list[WalPosition]) -> None:
-        """All frames before `location` are replayed: take that down. The file's frames need not be durable yet."""
+    def _save_progress(self, shard: int, location: Location, done: list[WalPosition]) -> None:
+        """Write the progress to the catalog: all frames below `location` are replayed. They need not be durable yet."""
         began_s = self._clock.monotonic_s()
-        self._tell_progress()
+        self._report_progress()
         self._replay.flush()
         self._fold.sync()
         file = self._fs.open(wal_file(self._layout.wal_shard(shard), location.file_number))
@@ -253,15 +254,15 @@ class WalOpener:
         self._catalog.write(self._head, entries, sorted(self._table.gone))
         self._table.dirty.clear()
         self._table.gone.clear()
-        self._step_bytes = self._replay.bytes - self._known_bytes
-        self._step_s = self._clock.monotonic_s()
-        self._step_took_s = self._step_s - began_s
+        self._saved_bytes = self._replay.bytes - self._known_bytes
+        self._saved_s = self._clock.monotonic_s()
+        self._save_took_s = self._saved_s - began_s
 
-    def _tell_progress(self) -> None:
-        """Of what the catalog does not know: what it knows is only read."""
+    def _report_progress(self) -> None:
+        """Report the progress in bytes that the catalog lacks; frames that it has are only read."""
         total_bytes = max(self._total_bytes - self._known_bytes, 0)
         done_bytes = min(max(self._replay.bytes - self._known_bytes, 0), total_bytes)
-        self._tell(RecoveryProgress(done_bytes, total_bytes))
+        self._on_progress(RecoveryProgress(done_bytes, total_bytes))
 
     def _bytes_of(self, position: WalPosition, first_number: int) -> int:
         directory, total = self._layout.wal_shard(position.shard), 0
@@ -280,10 +281,10 @@ def _source_of(replayed: ReplayedSource | None) -> SourceEntry | None:
 
 
 def check_continuous(table: TopicTable) -> None:
-    """Every seq above a topic's floor and up to its head lies in a segment, in a frame, or is known to hold nothing.
+    """Check that every seq above a topic's floor and up to its head is in a segment, in a frame, or known to be empty.
 
     Raises:
-        DataCorrupt: some are missing; the start is refused rather than a hole served.
+        DataCorrupt: some are missing; the start is refused, since reads would have a hole.
     """
     for topic in table.all():
         if topic.is_ephemeral:
@@ -306,28 +307,28 @@ def _missing(name: str, first_seq: int, last_seq: int) -> None:
 
 
 async def recover(
-    machine: Env,
+    env: Env,
     settings: StoreSettings,
     layout: Layout,
     *,
     catalog: Catalog,
     folds: FoldOpener,
-    before: Identity | None,
+    previous: Identity | None,
 ) -> Recovered:
-    """Open everything of a locked directory; losses are not yet settled.
+    """Open and replay a locked directory; the caller logs losses next.
 
     Raises:
-        CatalogLost, DataCorrupt, OSError, FoldFailed, CatalogFailed: it cannot be served; nothing was destroyed.
+        CatalogLost, DataCorrupt, OSError, FoldFailed, CatalogFailed: the store cannot start; nothing was destroyed.
     """
-    fs, workers = machine.fs, machine.workers
-    table, sources = TopicTable(settings.shard, start=next_start(before)), Sources(machine.clock)
+    fs, workers = env.fs, env.workers
+    table, sources = TopicTable(settings.shard, start=next_start(previous)), Sources(env.clock)
     replay = Replay(table=table, layout=layout, erase_within_ms=settings.erase_within_h * _HOUR_MS)
     head = await workers.background.submit(partial(load_catalog, catalog, table, replay, layout, fs))
     fold = await workers.fold.submit(partial(folds.open, head, table))
-    # A start that was cut off before its first checkpoint has told its id to the fold alone.
-    store_id = head.store_id or fold.store_id() or new_store_id(machine.clock, machine.host)
+    # A start that was killed before its first checkpoint has stored its id in the fold alone.
+    store_id = head.store_id or fold.store_id() or new_store_id(env.clock, env.host)
     replay.begin(fold)
-    opening = WalOpener(
+    wal_opener = WalOpener(
         fs=fs,
         layout=layout,
         catalog=catalog,
@@ -335,24 +336,24 @@ async def recover(
         table=table,
         replay=replay,
         fold=fold,
-        tell=machine.tell,
+        on_progress=env.tell,
         file_bytes=settings.wal_file_bytes,
-        clock=machine.clock,
+        clock=env.clock,
     )
     positions = positions_of(head, fs, layout, wal_shards=settings.wal_shards)
-    wals = await workers.wals[0].submit(partial(opening.run, positions, before))
+    wals = await workers.wals[0].submit(partial(wal_opener.run, positions, previous))
     await workers.fold.submit(partial(replay.finish, sources))
     check_continuous(table)
-    aside = partial(
+    orphans = partial(
         resolve_orphans,
         fs,
         layout,
         table,
         wal_shards=len(positions),
         garbage=set(with_garbage(head, replay, layout).garbage),
-        now_ms=machine.clock.now_ms(),
+        now_ms=env.clock.now_ms(),
     )
-    await workers.background.submit(aside)
+    await workers.background.submit(orphans)
     files = LogFiles(fs, wals)
     repair = FoldRepair(
         fold,
@@ -360,9 +361,9 @@ async def recover(
         files=files,
         layout=layout,
         wals=wals,
-        report=machine.tell,
+        report=env.tell,
         replayed_bytes=replay.bytes,
-        before_logging=partial(_no_clean_end, fs, layout, before, machine.host.boot_id()),
+        before_logging=partial(_no_clean_end, fs, layout, previous, env.host.boot_id()),
     )
     try:
         await workers.fold.submit(partial(repair.run, replay.behind))
@@ -376,12 +377,12 @@ async def recover(
     return Recovered(head, store_id, table, sources, replay, wals, fold, repair.salvaged)
 
 
-def _no_clean_end(fs: Fs, layout: Layout, before: Identity | None, boot_id: str) -> None:
-    """The log goes on behind the end that a clean stop has told; what is written from here on is of this boot."""
-    if before is not None and before.clean:
-        write_identity(fs, layout, replace(before, clean=False, boot_id=boot_id, wal_bytes=0, marked=False))
+def _no_clean_end(fs: Fs, layout: Layout, previous: Identity | None, boot_id: str) -> None:
+    """Mark the directory as not cleanly stopped, of this boot: the log grows past the end that the clean stop recorded."""
+    if previous is not None and previous.clean:
+        write_identity(fs, layout, replace(previous, clean=False, boot_id=boot_id, wal_bytes=0, marked=False))
 
 
 def new_store_id(clock: Clock, host: Host) -> str:
-    """An id that no other store has: when, where and in which process it was made."""
+    """Make a unique store id of time, boot id and process id."""
     return f"{clock.now_ms():x}-{host.boot_id()}-{host.pid()}"

@@ -1,14 +1,14 @@
-"""Opening the fold that belongs to a catalog, or a new one in its place: a wrong fold is never used.
+"""Opens the fold that belongs to a catalog, or creates a new one: a wrong fold is never used.
 
     of another store            the start is refused: one of the two directories is not this store's own
-    damaged, or found so        set aside under orphans/, and made anew
-    has lost what was synced    its checkpoint is below the catalog's: as damaged
-    empty, or not there         made anew
+    damaged, now or before      moved under orphans/, and created again
+    has lost synced writes      its checkpoint is below the catalog's: as damaged
+    empty, or missing           created
 
-A new fold is told at once whose it is and which checkpoint it belongs to: from then on the applied seq of each topic says
-how far it is (`fold_repair.py` does the rest), so that a start which is cut off goes on where it was.
-Failure: what is no damage (a lock, rights, an error of the disk) is FoldFailed and refuses the start: it says nothing about
-the files.
+A new fold gets its store id and checkpoint at once: from then on the applied seq of each topic is its progress
+(`fold_repair/repair.py` does the rest), so that the start after a kill continues from there.
+Failure: other errors than damage (a lock, permissions, an error of the disk) are FoldFailed and refuse the start: they prove
+nothing about the files.
 Threading: the fold's thread, before anything is served.
 """
 
@@ -34,43 +34,43 @@ logger = logging.getLogger(__name__)
 
 
 class FoldOpener:
-    """Opens one store's fold, and closes what it opened."""
+    """Opens one store's fold, and closes it."""
 
-    def __init__(self, machine: Env, layout: Layout) -> None:
-        self._machine = machine
+    def __init__(self, env: Env, layout: Layout) -> None:
+        self._env = env
         self._layout = layout
         self._fold: Fold | None = None
 
     def open(self, head: CatalogHead, table: TopicTable) -> Fold:
-        """The fold of the store whose catalog this is.
+        """Open the fold of the store that `head` belongs to.
 
         Raises:
-            DataCorrupt: it belongs to another store. NewerFormat. FoldFailed: it is locked, or cannot be read. OSError.
+            DataCorrupt: the fold belongs to another store. NewerFormat. FoldFailed: it is locked, or unreadable. OSError.
         """
-        fold = self._opened()
+        fold = self._open_or_create()
         check_owner(fold, head)
         if fold.checkpoint() < head.checkpoint:
             topics, kv_topics = len(fold.topics()), sum(topic.folds for topic in table.all())
             if topics or kv_topics:
-                found = fields(topics=topics, kv_topics=kv_topics, checkpoint=fold.checkpoint(), wanted=head.checkpoint)
-                logger.warning("fold_is_not_the_catalogs", extra=found)
+                extra = fields(topics=topics, kv_topics=kv_topics, checkpoint=fold.checkpoint(), wanted=head.checkpoint)
+                logger.warning("fold_is_not_the_catalogs", extra=extra)
             if topics:
                 fold.close()
                 self._set_aside()
-                fold = self._opened()
+                fold = self._open_or_create()
             retry_stalled(fold, partial(fold.set_store_id, head.store_id))
             retry_stalled(fold, partial(fold.set_checkpoint, head.checkpoint))
         return fold
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the fold, if it is open."""
         if self._fold is not None:
             self._fold.close()
 
-    def _opened(self) -> Fold:
+    def _open_or_create(self) -> Fold:
         damage = ""
         try:
-            self._fold = self._machine.open_fold()
+            self._fold = self._env.open_fold()
         except NewerFormat:
             raise
         except DataCorrupt as error:
@@ -78,27 +78,27 @@ class FoldOpener:
         if damage:
             logger.error("fold_damaged", extra=fields(error=damage))
             self._set_aside()
-            self._fold = self._machine.open_fold()
+            self._fold = self._env.open_fold()
         assert self._fold is not None
         return self._fold
 
     def _set_aside(self) -> None:
-        fs, layout = self._machine.fs, self._layout
+        fs, layout = self._env.fs, self._layout
         if fs.exists(layout.fold):
-            target = set_aside(fs, layout, layout.fold, now_ms=self._machine.clock.now_ms())
+            target = set_aside(fs, layout, layout.fold, now_ms=self._env.clock.now_ms())
             logger.warning("set_aside", extra=fields(path=str(layout.fold), to=str(target)))
 
 
 def check_owner(fold: Fold, head: CatalogHead) -> None:
-    """A fold belongs to the store that made it.
+    """Check that the fold belongs to the catalog's store.
 
     Raises:
-        DataCorrupt: this one belongs to another.
+        DataCorrupt: it belongs to another one.
     """
-    found = fold.store_id()
-    if found and head.store_id and found != head.store_id:
+    store_id = fold.store_id()
+    if store_id and head.store_id and store_id != head.store_id:
         raise DataCorrupt(
-            f"the fold belongs to store {found}, the catalog to store {head.store_id}: one of the two directories is "
+            f"the fold belongs to store {store_id}, the catalog to store {head.store_id}: one of the two directories is "
             "not this store's own",
             file="fold",
             offset=0,

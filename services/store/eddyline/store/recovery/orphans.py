@@ -1,16 +1,17 @@
-"""What lies in a data directory and is named by nothing: set aside, never destroyed; and what is named and not there.
+"""Orphans: files in the data directory that catalog and log do not name are set aside, never destroyed; missing files are
+found.
 
-    at the top               the start is refused: a directory with files of others in it is likely no store's own. Left
-                             alone are `lost+found` and names that begin with a dot, which file systems and volumes make
+    at the top               the start is refused: a directory with foreign files is probably not a store's. Ignored are
+                             `lost+found` and names that begin with a dot, which file systems and volumes make
     named, there as .tmp     renamed: the frame that names it was synced, the rename was not
-    named, and not there     the start is refused (DataCorrupt), and nothing is changed
-    a temporary of ours      removed: nothing can name it any more
+    named, and missing       the start is refused (DataCorrupt), and nothing is changed
+    a temporary of ours      removed: no later frame can name it
     garbage                  left to `garbage.py`
-    anything else            moved to orphans/<YYYY-MM-DD>/, where it keeps its path relative to the data directory
+    any other file           moved to orphans/<YYYY-MM-DD>/, where it keeps its path relative to the data directory
 
-I1: all is looked at before anything is changed. I2: a crash between two steps leaves them to the next start, which comes to
-the same end. I3: each directory is listed once; no file is opened, so 100 000 topics cost 100 000 listings, some seconds.
-Threading: synchronous; runs before anything is served.
+I1: the whole directory is surveyed before any change. I2: after a crash between two steps the next start does the rest, with
+the same result. I3: each directory is listed once; no file is opened, so 100 000 topics cost 100 000 listings, some seconds.
+Threading: synchronous; runs before the store serves.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOGGED_FILES_MAX: Final = 100
-"""Files told one by one in the log; of more their number."""
-_LEFT_ALONE: Final = re.compile(r"lost\+found|\..*")
+"""Files logged one by one; of the others the number is logged."""
+_IGNORED: Final = re.compile(r"lost\+found|\..*")
 _SHARD_NAME: Final = re.compile(r"[0-9a-f]{2}")
 
 
 class ForeignFile(Exception):
-    """Something that is not a store's lies at the top of its data directory; the start is refused, and nothing is changed.
+    """A foreign file is at the top of the data directory; the start is refused, and nothing is changed.
 
     Operator action: move it elsewhere, or name another data directory.
     """
@@ -68,7 +69,7 @@ class ForeignFile(Exception):
 
 
 class Survey(NamedTuple):
-    """What was found. `unnamed` are the names that wait for their rename; `temporaries` are files, `empty` directories."""
+    """Result of a survey. `unnamed` = final names of files to rename; `temporaries` are files, `empty` are directories."""
 
     missing: list[Path]
     unnamed: list[Path]
@@ -78,7 +79,7 @@ class Survey(NamedTuple):
 
 
 def check_top(fs: Fs, layout: Layout) -> None:
-    """Look at the top of a directory, which need not exist.
+    """Check the top of a data directory, which need not exist.
 
     Raises:
         ForeignFile. OSError: it cannot be listed.
@@ -89,56 +90,56 @@ def check_top(fs: Fs, layout: Layout) -> None:
 
 
 def foreign_at_top(fs: Fs, layout: Layout) -> list[Path]:
-    """What is not a store's at the top of its directory."""
+    """Return the foreign files at the top of a data directory."""
     names = [name for name in fs.listdir(layout.data_dir) if name not in layout.top_names]
-    return [layout.data_dir / name for name in names if not _LEFT_ALONE.fullmatch(name)]
+    return [layout.data_dir / name for name in names if not _IGNORED.fullmatch(name)]
 
 
 def survey(fs: Fs, layout: Layout, table: TopicTable, *, wal_shards: int, garbage: Collection[str]) -> Survey:
-    """Look at `topics/` and `wal/`, once their frames are replayed. Nothing is changed.
+    """Survey `topics/` and `wal/`, once all frames are replayed. Nothing is changed.
 
-    `garbage` are paths relative to the data directory, those of directories with a slash at their end.
+    `garbage` are paths relative to the data directory; those of directories end in a slash.
     """
-    look = _Look(fs, layout, table, garbage)
-    look.topics()
-    look.wal(wal_shards)
-    return look.found
+    surveyor = _Surveyor(fs, layout, table, garbage)
+    surveyor.topics()
+    surveyor.wal(wal_shards)
+    return surveyor.result
 
 
 def resolve_orphans(
     fs: Fs, layout: Layout, table: TopicTable, *, wal_shards: int, garbage: Collection[str], now_ms: int
 ) -> int:
-    """Bring names to what the catalog and the log say; how many files and directories were set aside. Blocking.
+    """Make the directory's files those that catalog and log name. Returns the number of paths set aside. Blocking.
 
     Raises:
         DataCorrupt: a named file is missing; nothing was changed. OSError.
     """
-    found = survey(fs, layout, table, wal_shards=wal_shards, garbage=garbage)
-    if found.missing:
-        raise missing_file(found.missing)
-    for path in found.unnamed:
+    result = survey(fs, layout, table, wal_shards=wal_shards, garbage=garbage)
+    if result.missing:
+        raise missing_file(result.missing)
+    for path in result.unnamed:
         fs.rename(temporary(path), path)
-    for path in found.temporaries:
+    for path in result.temporaries:
         fs.unlink(path)
-    for directory in sorted({path.parent for path in (*found.unnamed, *found.temporaries)}):
+    for directory in sorted({path.parent for path in (*result.unnamed, *result.temporaries)}):
         fs.fsync_dir(directory)
-    for path in found.empty:
+    for path in result.empty:
         fs.rmdir(path)
         fs.fsync_dir(path.parent)
     day = _day(now_ms)
-    for number, path in enumerate(found.foreign):
+    for number, path in enumerate(result.foreign):
         target = _set_aside(fs, layout, path, day)
         if number < LOGGED_FILES_MAX:
             logger.warning("set_aside", extra=fields(path=str(path), to=str(target)))
-    if len(found.foreign) > LOGGED_FILES_MAX:
+    if len(result.foreign) > LOGGED_FILES_MAX:
         logger.warning(
-            "set_aside_more", extra=fields(count=len(found.foreign) - LOGGED_FILES_MAX, to=str(layout.orphans))
+            "set_aside_more", extra=fields(count=len(result.foreign) - LOGGED_FILES_MAX, to=str(layout.orphans))
         )
-    return len(found.foreign)
+    return len(result.foreign)
 
 
 def missing_file(missing: Collection[Path]) -> DataCorrupt:
-    """The refusal where files are missing that the catalog or the log names."""
+    """Make the error for files that the catalog or the log names and that are missing."""
     first = min(missing)
     others = f" (and {len(missing) - 1} others)" if len(missing) > 1 else ""
     return DataCorrupt(
@@ -150,7 +151,7 @@ def missing_file(missing: Collection[Path]) -> DataCorrupt:
 
 
 def with_garbage(head: CatalogHead, replay: Replay, layout: Layout) -> CatalogHead:
-    """The head with what the replayed frames have let go of: files that were named once, which `garbage.py` removes."""
+    """Return the head with the files that replayed frames replaced added to its garbage, for `garbage.py` to remove."""
     gone = [f"{layout.topic_dir(topic_id).relative_to(layout.data_dir)}/" for topic_id in replay.gone]
     replaced = [str(segment.path.relative_to(layout.data_dir)) for segment in replay.replaced]
     erasing = {entry.topic_id: entry for entry in (*head.erasing, *replay.gone.values())}
@@ -159,38 +160,38 @@ def with_garbage(head: CatalogHead, replay: Replay, layout: Layout) -> CatalogHe
 
 
 def files_of(topic: Topic, topic_dir: Path) -> set[str]:
-    """Names of the files in a topic's directory that its segments and its base are; a base of no rows has none."""
+    """Return the names of a topic's segment and base files; a base without rows has no file."""
     names = {segment.path.name for segment in topic.segments}
     if topic.base is not None and topic.base.rows:
         names.add(base_file(topic_dir, topic.base.seq, topic.base.generation).name)
     return names
 
 
-class _Look:
-    """A survey under way."""
+class _Surveyor:
+    """Walks the directories of one survey."""
 
     def __init__(self, fs: Fs, layout: Layout, table: TopicTable, garbage: Collection[str]) -> None:
         self._fs = fs
         self._layout = layout
         self._table = table
         self._garbage = garbage
-        self.found = Survey([], [], [], [], [])
+        self.result = Survey([], [], [], [], [])
 
     def topics(self) -> None:
-        """Every topic's directory, and those that should be there."""
+        """Survey every topic's directory, existing or expected."""
         listed = self._names(self._layout.topics)
-        known = set(listed)
+        existing = set(listed)
         for topic in self._table.all():
             topic_dir = self._layout.topic_dir(topic.id)
-            if topic_dir.name not in known:
-                self.found.missing.extend(topic_dir / name for name in sorted(files_of(topic, topic_dir)))
+            if topic_dir.name not in existing:
+                self.result.missing.extend(topic_dir / name for name in sorted(files_of(topic, topic_dir)))
         for name in listed:
             path = self._layout.topics / name
             if not self._is_garbage(path, "/"):
                 self._topic(path)
 
     def wal(self, wal_shards: int) -> None:
-        """Every WAL shard's directory."""
+        """Survey every WAL shard's directory."""
         for name in self._names(self._layout.wal):
             path = self._layout.wal / name
             if not self._is_garbage(path, "/"):
@@ -199,11 +200,11 @@ class _Look:
     def _topic(self, path: Path) -> None:
         topic_id, names = parse_topic_dir(path.name), self._names_within(path)
         if topic_id is None or names is None:
-            self.found.foreign.append(path)
+            self.result.foreign.append(path)
             return
         topic = self._table.by_id(topic_id)
         if topic is None:
-            # That of a topic which was deleted before any of its files was named holds nothing but temporaries.
+            # A topic that was deleted before its first file was named has only temporaries.
             leftover = [name for name in names if parse_temporary(name) is not None]
             self._not_in_use(path, leftover if self._table.saw_id(topic_id) else (), names)
             return
@@ -214,42 +215,42 @@ class _Look:
                 expected.discard(name)
             elif later in expected and later not in names:
                 expected.discard(later)
-                self.found.unnamed.append(path / later)
+                self.result.unnamed.append(path / later)
             elif later is not None:
-                self.found.temporaries.append(path / name)
+                self.result.temporaries.append(path / name)
             elif not self._is_garbage(path / name):
-                self.found.foreign.append(path / name)
-        self.found.missing.extend(path / name for name in sorted(expected))
+                self.result.foreign.append(path / name)
+        self.result.missing.extend(path / name for name in sorted(expected))
 
     def _shard(self, path: Path, wal_shards: int) -> None:
         names = self._names_within(path)
         if names is None or not _SHARD_NAME.fullmatch(path.name):
-            self.found.foreign.append(path)
+            self.result.foreign.append(path)
             return
         ours = [name for name in names if name == SPARE_NAME or parse_wal_temporary(name) is not None]
         if int(path.name, 16) >= wal_shards:
-            # That of a layout which was never finished holds nothing but what was to be named.
+            # A shard of an unfinished new layout has only temporaries.
             self._not_in_use(path, ours, names)
             return
-        self.found.temporaries.extend(path / name for name in ours if name != SPARE_NAME)
-        self.found.foreign.extend(path / name for name in names if name not in ours and not wal_numbers([name]))
+        self.result.temporaries.extend(path / name for name in ours if name != SPARE_NAME)
+        self.result.foreign.extend(path / name for name in names if name not in ours and not wal_numbers([name]))
 
     def _not_in_use(self, path: Path, ours: Collection[str], names: Collection[str]) -> None:
         if len(ours) < len(names):
-            self.found.foreign.append(path)
+            self.result.foreign.append(path)
         else:
-            self.found.temporaries.extend(path / name for name in ours)
-            self.found.empty.append(path)
+            self.result.temporaries.extend(path / name for name in ours)
+            self.result.empty.append(path)
 
     def _is_garbage(self, path: Path, slash: str = "") -> bool:
         return bool(self._garbage) and str(path.relative_to(self._layout.data_dir)) + slash in self._garbage
 
     def _names(self, directory: Path) -> list[str]:
-        """Names in a directory that may not be there."""
+        """Return the names in a directory, which need not exist."""
         return self._fs.listdir(directory) if self._fs.exists(directory) else []
 
     def _names_within(self, path: Path) -> list[str] | None:
-        """Names in a directory; None = it is none."""
+        """Return the names in a directory; None = the path is no directory."""
         with suppress(NotADirectoryError):
             return self._fs.listdir(path)
         return None

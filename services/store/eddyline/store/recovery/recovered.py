@@ -1,4 +1,4 @@
-"""What a recovered store begins with."""
+"""Result of a recovery, from which the store is assembled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found: everything that the store goes on with."""
+    """Catalog head, topics, sources, WAL shards and fold of a recovered store."""
 
     head: CatalogHead
     store_id: str

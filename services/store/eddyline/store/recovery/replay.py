@@ -1,15 +1,14 @@
-"""Recovery: from the catalog and the WAL's frames to topics, sources and fold, before anything is served.
+"""Replay: rebuilds topics, sources and fold from the catalog and the WAL's frames, before the store serves.
 
-The catalog says how everything was at a checkpoint: at the beginning of file `state_number` of each WAL shard, or at
-a frame in it, where a replay was cut off. Frames
-before it, kept because no segment has their records yet, and frames that were carried are only indexed; frames behind it
-are applied. Replay decides nothing: it applies frames in order and reads no clock. What depends on the machine (were bytes
-lost?) is decided after it, and logged (`losses.py`).
+The catalog has the state at a checkpoint: at the beginning of file `state_number` of each WAL shard, or at a frame in it if
+a replay was cut off there. Frames before it, kept because no segment has their records yet, and carried frames are only
+indexed; frames after it are applied. Replay makes no decisions: it applies frames in order and reads no clock. Questions
+about the machine (were bytes lost?) are decided after it, and the answers logged (`losses.py`).
 
-I1: recovering twice gives the same state. I2: a fold ahead of its log (after power loss) is right: the head moves past it
-and its positions win. I3: nothing is destroyed by being unknown. I4: names are settled when all shards are replayed: of a
-topic deleted in one shard and made anew in another the replay sees both for a while.
-Threading: synchronous; runs before the loop serves. Its counters may be read by any thread.
+I1: recovering twice gives the same state. I2: a fold ahead of its log (after a power failure) is valid: the head moves past
+it and its positions are taken. I3: unknown data is never destroyed. I4: topic names are resolved once all shards are
+replayed: if a topic was deleted in one shard and created again in another, the replay has both for a while.
+Threading: synchronous; runs before the store serves. Any thread may read its counters.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ REPLAY_ENTRIES_MAX: Final = 4096
 
 
 class Replay:
-    """Takes each WAL shard's frames in order and rebuilds what they say."""
+    """Applies each WAL shard's frames in order."""
 
     def __init__(self, *, table: TopicTable, layout: Layout, erase_within_ms: int) -> None:
         self._table = table
@@ -67,28 +66,28 @@ class Replay:
         self.sources: dict[int, ReplayedSource] = {}
         """Sources by the id of their topic."""
         self.replaced: list[Segment] = []
-        """Segments that are in no set any more: their files may still be there."""
+        """Segments that were replaced: their files may still exist."""
         self.gone: dict[int, ErasingEntry] = {}
-        """Topics deleted since the checkpoint, by id: files of theirs may still be there."""
+        """Topics deleted since the checkpoint, by id: their files may still exist."""
         self.behind: set[int] = set()
-        """KV topics whose fold lacks what lies before the replayed frames: to be brought up from the log."""
+        """KV topics whose fold lacks records from before the replayed frames: to be rebuilt from the log."""
         self.frame_count = 0
         self.bytes = 0
         self.fold_is_ahead = False
 
     def shard(self, state_number: int, state_offset: int = 0) -> Callable[[Frame, Location], None]:
-        """Where the frames of one shard go; the catalog knows those before `state_offset` of file `state_number`."""
+        """Return the frame handler of one shard; the catalog has the frames before `state_offset` of file `state_number`."""
         return partial(self._frame, (state_number, state_offset))
 
     def begin(self, fold: ReplayedFold) -> None:
-        """The catalog's topics are in the table: see which folds do not reach the catalog's moment."""
+        """Find the topics whose fold is behind the catalog. The table has the catalog's topics."""
         self._fold, self._applied = fold, dict(fold.topics())
         for topic in self._table.all():
             if topic.kind is Kind.KV and self._applied.get(topic.id, 0) < topic.head_seq:
                 self.behind.add(topic.id)
 
     def _frame(self, state: tuple[int, int], frame: Frame, location: Location) -> None:
-        """Apply one frame. A frame of a topic that a later frame deletes is applied too, and goes with it."""
+        """Apply one frame. A frame of a topic that a later frame deletes is applied too, and removed by the delete."""
         self.frame_count += 1
         self.bytes += frame.frame_len
         is_known = location[:2] < state
@@ -98,7 +97,7 @@ class Replay:
             self._apply(frame, location)
 
     def _index(self, frame: Frame, location: Location) -> None:
-        """A frame whose effects are known: only its place counts, where its records are in no segment yet."""
+        """Index a frame whose effects the catalog has, if its records are in no segment yet."""
         topic, batch = self._table.by_id(frame.topic_id), frame.batch
         assert batch is not None
         if topic is not None and batch.count and batch.last_seq > topic.segmented_seq:
@@ -139,12 +138,12 @@ class Replay:
                 self.behind.add(topic.id)
 
     def finish(self, sources: Sources) -> None:
-        """Settle names and sources, bring the fold up, and forget in it what the log has deleted.
+        """Resolve names and sources, bring the fold up to date, and delete from it the topics that the log has deleted.
 
-        A topic whose log lost all its records is not empty where its fold has kept some.
+        A topic whose log lost all its records is not empty if its fold has some.
 
         Raises:
-            DataCorrupt: the fold knows a topic that the log never made.
+            DataCorrupt: the fold has a topic that the log never created.
         """
         self.flush()
         self._table.name_all()
@@ -246,18 +245,18 @@ class Replay:
                 file=f"{location.file_number:016x}.wal",
                 offset=location.offset,
             )
-        elif (known := self.sources.get(topic.id)) is not None:
+        elif (source := self.sources.get(topic.id)) is not None:
             if change == "orders":
-                known = known._replace(control=put_orders(body), stop=put_stop(body))
+                source = source._replace(control=put_orders(body), stop=put_stop(body))
             elif change == "update":
-                known = known._replace(definition=updated_definition(known.definition, body))
+                source = source._replace(definition=updated_definition(source.definition, body))
             else:
                 fence, holder, lease_ms = int(body["fence"]), str(body["holder"]), int(body["lease_ms"])
-                known = known._replace(fence=fence, holder=holder, lease_ms=lease_ms)
-            self.sources[topic.id] = known
+                source = source._replace(fence=fence, holder=holder, lease_ms=lease_ms)
+            self.sources[topic.id] = source
 
     def flush(self) -> None:
-        """Bring the fold up to all that was replayed."""
+        """Apply the pending writes to the fold."""
         if self._pending:
             self._fold.apply(self._pending)
             self._applied.update({write.topic_id: write.applied_seq for write in self._pending})
@@ -266,7 +265,7 @@ class Replay:
 
 
 def check_follows(topic: Topic, batch: Batch, location: Location) -> None:
-    """A frame's records follow those before it, or it is the gap record that says what lies between.
+    """Check that a frame's records follow the head, or that it is the gap record for the seqs between.
 
     Raises:
         DataCorrupt: a frame before this one is missing from the log.

@@ -1,17 +1,17 @@
-"""Another number of WAL shards: what no segment has yet is written again where the new layout looks for it.
+"""Resharding of the WAL: after a change of the number of shards, unsegmented frames are written again in the new layout.
 
-A topic's frames lie in the shard of its id modulo their number, and a frame is valid only where it was written. So a store
-that is opened with another number recovers by the old layout, and then:
+A topic's frames are in the shard of its id modulo the number of shards, and a frame is valid only where it was written. So a
+store that is opened with another number recovers by the old layout, and then:
 
     write       the unsegmented frames, CARRIED, into the new layout's first files, under temporary names; fsync
-    catalog     one batch: all that was replayed, the new layout's positions, the old directories as garbage
-    name        the files get their names
-    open        the new shards; files that lie below their positions go
+    catalog     one batch: all replayed state, the new layout's positions, the old directories as garbage
+    rename      the files get their final names
+    open        the new shards; files below their positions are removed
 
-I1: before the catalog's write nothing but temporaries was made, which the next start removes: the old layout is whole. After
-it the catalog names the new files, and the next start gives them their names: the new layout is whole. I2: the new files'
-numbers are above every number that any shard ever had, so that no position, mark or identity of the old layout fits them.
-Cost: the unsegmented bytes once more, on the disk and in time. Threading: synchronous; runs before anything is served.
+I1: before the catalog's write only temporaries were made, which the next start removes: the old layout is complete. After it
+the catalog names the new files, and the next start renames them: the new layout is complete. I2: the new files' numbers are
+above every number that any shard ever had, so that no position, mark or identity of the old layout fits them.
+Cost: the unsegmented bytes are written once more. Threading: synchronous; runs before the store serves.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.wal import Location
 
 WRITTEN_BYTES: Final = 1 << 20
-"""Bytes of frames of one write."""
+"""Frames are written in chunks of so many bytes."""
 _WAL_DIRECTORIES: Final = "wal/"
-"""How garbage begins that is a shard's directory."""
+"""Prefix of shard directories in the garbage list."""
 
 
 def reshard(
     fs: Fs, layout: Layout, recovered: Recovered, *, catalog: Catalog, fold: Fold, wal_shards: int, file_bytes: int
 ) -> Recovered:
-    """Change a recovered store, whose losses are settled, to `wal_shards`; its shards by the new layout. The old ones are
-    closed. Blocking.
+    """Change a recovered store, whose losses are logged, to `wal_shards` shards. Returns it with the new shards open; the
+    old ones are closed. Blocking.
 
     Raises:
-        DataCorrupt, OSError, CatalogFailed, FoldFailed: the store cannot be opened; the next start finds one of the two
-            layouts whole.
+        DataCorrupt, OSError, CatalogFailed, FoldFailed: the store cannot start; one of the two layouts is complete for the
+            next start.
     """
     old, table = recovered.wals, recovered.table
     head = with_garbage(recovered.head, recovered.replay, layout)
@@ -67,7 +67,7 @@ def reshard(
     positions = list[WalPosition]()
     for shard in range(wal_shards):
         layout.make_directories(fs, shard=shard)
-        writing = _Writing(
+        shard_writer = _ShardWriter(
             fs,
             layout.wal_shard(shard),
             shard=shard,
@@ -80,8 +80,8 @@ def reshard(
                 for entry in topic.index.entries_through(topic.head_seq):
                     batch = old[topic.id % len(old)].read(entry.location).batch
                     assert batch is not None, "only appends are indexed"
-                    writing.add(carried_body(topic.id, batch))
-        positions.append(writing.finish())
+                    shard_writer.add(carried_body(topic.id, batch))
+        positions.append(shard_writer.finish())
     for wal in old:
         wal.sync()
     sync_for_checkpoint(fold, head.checkpoint + 1)
@@ -99,15 +99,15 @@ def reshard(
     catalog.write(new_head, entries, sorted(table.gone))
     table.dirty.clear()
     table.gone.clear()
-    name_files(fs, layout, positions)
+    rename_files(fs, layout, positions)
     wals = _open(fs, layout, table, positions, file_bytes=file_bytes, checkpoint=new_head.checkpoint)
     for wal in old:
         wal.close()
     return replace(recovered, head=new_head, wals=wals)
 
 
-def name_files(fs: Fs, layout: Layout, positions: Sequence[WalPosition]) -> None:
-    """Give the files that the catalog names, and that wait for their names, those names. Blocking."""
+def rename_files(fs: Fs, layout: Layout, positions: Sequence[WalPosition]) -> None:
+    """Rename the temporaries that the catalog names as files of the WAL. Blocking."""
     for shard, state_number, data_number, *_ in positions:
         directory = layout.wal_shard(shard)
         names = fs.listdir(directory)
@@ -120,8 +120,8 @@ def name_files(fs: Fs, layout: Layout, positions: Sequence[WalPosition]) -> None
             fs.fsync_dir(directory)
 
 
-class _Writing:
-    """The first files of one new shard, under their temporary names."""
+class _ShardWriter:
+    """Writes the first files of one new shard, under temporary names."""
 
     def __init__(
         self, fs: Fs, directory: Path, *, shard: int, first_number: int, file_bytes: int, checkpoint: int
@@ -139,7 +139,7 @@ class _Writing:
         self._buffered = 0
 
     def add(self, body: FrameBody) -> None:
-        """Put a frame behind the others."""
+        """Append a frame."""
         if self._file is not None and self._offset + body.length_bytes > self._file_bytes:
             previous_bytes = self._offset
             self._end_file()
@@ -152,7 +152,7 @@ class _Writing:
         self._put(body)
 
     def finish(self) -> WalPosition:
-        """All is on the disk; where the shard is read from."""
+        """Write and sync the rest. Returns where the shard is read from."""
         if self._file is None:
             return WalPosition(self._shard, self._first_number, self._first_number, -1)
         file_bytes = self._offset
@@ -189,7 +189,8 @@ class _Writing:
 def _open(
     fs: Fs, layout: Layout, table: TopicTable, positions: Sequence[WalPosition], *, file_bytes: int, checkpoint: int
 ) -> list[Wal]:
-    """Open the new shards; their frames' new places are in the indexes then, each held against what is expected."""
+    """Open the new shards and move the indexes to the frames' new locations; each frame is checked against its topic's
+    index."""
     due = {topic.id: len(topic.index) for topic in table.with_frames()}
     wals = list[Wal]()
     try:
@@ -232,7 +233,7 @@ def _moved(table: TopicTable, due: dict[int, int], shard: int) -> Callable[[Fram
 
 
 def _highest_number(fs: Fs, layout: Layout, head: CatalogHead) -> int:
-    """The highest number that any shard's files have or had."""
+    """Return the highest file number that any shard has or had."""
     highest = max((position.state_number for position in head.wal), default=0)
     for name in fs.listdir(layout.wal):
         numbers = wal_numbers([one.removesuffix(".tmp") for one in fs.listdir(layout.wal / name)])

@@ -1,7 +1,7 @@
 """Record deletes: find the matching records, log their seqs with the result, and hide them from all reads before answering.
 
 A delete by seq moves a floor; its counts are arithmetic. A delete by match searches piece by piece without blocking appends;
-segments that cannot match are not read. The rows matched are checked again, against floors and deletes of the meantime, in
+segments that cannot match are not read. The matched rows are checked again, against floors and deletes of the meantime, in
 one step with the logging of a frame that names the removed seqs: replay reads no row. If there are more rows than a frame
 may name, they are several deletes, each complete, with growing bounds.
 

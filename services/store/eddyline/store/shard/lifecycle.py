@@ -114,7 +114,7 @@ async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: Sh
         folds = FoldOpener(env, layout)
         opened.callback(folds.close)
         opened.callback(workers.close)  # first: jobs whose callers were cancelled read fold and catalog
-        recovered = await recover(env, settings, layout, catalog=catalog, folds=folds, before=before)
+        recovered = await recover(env, settings, layout, catalog=catalog, folds=folds, previous=before)
         if before is None and len(recovered.table):
             raise DataCorrupt(
                 f"{layout.identity} is missing, and this directory has topics: put it back, or restore the directory from "

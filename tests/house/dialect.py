@@ -97,9 +97,25 @@ def documents() -> list[Path]:
     return list(tracked("*.md"))
 
 
+def comments(path: Path) -> list[str]:
+    """Comments of a proto file, each block one text."""
+    blocks = re.findall(r"(?:^[ \t]*//.*\n)+", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"^[ \t]*// ?", "", block, flags=re.MULTILINE) for block in blocks]
+
+
+def names(package: str) -> list[str]:
+    """Names of a package's classes and functions that contain a word of the list, tests included."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in tracked(f"{package}/*.py")]
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    defined = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [name for name in defined if set(WORDS) & set(re.split(r"_|(?<=[a-z])(?=[A-Z])", name.lower()))]
+
+
 def measured() -> dict[str, Figures]:
     """Figures by package and document."""
     figures = {f"{package} (docstrings)": figures_of(package_sentences(package)) for package in PACKAGES}
+    texts = [text for path in tracked("proto/*.proto") for text in comments(path)]
+    figures["proto (comments)"] = figures_of([sentence for text in texts for sentence in sentences_of(text)])
     for path in documents():
         figures[str(path.relative_to(ROOT))] = figures_of(sentences_of(path.read_text(encoding="utf-8")))
     return figures

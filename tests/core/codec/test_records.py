@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +23,7 @@ from eddyline.core.codec.records import (
 from eddyline.core.codec.row_decode import batch_of_row
 from eddyline.core.errors import (
     BatchTooLarge,
+    Code,
     EddylineError,
     InvalidArgument,
     InvalidOp,
@@ -123,8 +122,12 @@ def test_foreign_bytes_become_a_batch_or_an_error_of_the_contract(data: bytes) -
     columns = types_pb2.ColumnarBatch(count=data[0] % 4 if data else 0)
     columns.data.offsets, columns.data.values, columns.data.validity = data[:12], data[12:20], data[20:21]
     columns.meta.offsets, columns.meta.values = data[21:33], data[33:]
-    with suppress(EddylineError):
-        batch_from_columns(columns).to_rows()
+    try:
+        batch = batch_from_columns(columns)
+    except EddylineError as error:
+        assert error.code is Code.INVALID_ARGUMENT
+    else:
+        assert len(batch.to_rows()) == columns.count
 
 
 ITEMS: list[Batch | Gap] = [

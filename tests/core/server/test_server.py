@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from eddyline.core.errors import TopicNotFound
-from eddyline.core.runtime.addresses import check_loopback
+from eddyline.core.runtime.addresses import check_loopback, is_loopback
 from eddyline.core.runtime.settings import SettingsError
 from eddyline.core.server.server import SERVER_OPTIONS, RawMethod, RoleServer, make_server
 from eddyline.core.transport.channel import CHANNEL_OPTIONS, open_channel
@@ -39,6 +39,7 @@ async def started(server: RoleServer) -> AsyncIterator[grpc.aio.Channel]:
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.8.9.1:7701", "[::1]:7701", "localhost:7701"])
 def test_loopback_may_be_bound(listen: str) -> None:
     check_loopback(listen)
+    assert is_loopback(listen)
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7701", "[::]:7701", "10.0.0.1:7701", "a.host:7701"])

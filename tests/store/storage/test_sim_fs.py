@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.core.runtime.fs import write_all
+from eddyline.core.runtime.fs import Locked, write_all
 from tests.support.sim.file_tree import SECTOR_BYTES
 from tests.support.sim.fs import Crashed, SimFs
 
@@ -232,4 +232,7 @@ def test_last_call_takes_effect_wholly_in_part_or_not_at_all() -> None:
 def test_lock_ends_with_the_crash() -> None:
     fs = SimFs()
     fs.lock(A, b"one")
-    fs.reboot("kill").lock(A, b"two")
+    after = fs.reboot("kill")
+    after.lock(A, b"two")
+    with pytest.raises(Locked, match="two"):
+        after.lock(A, b"three")

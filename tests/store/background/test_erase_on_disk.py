@@ -1,4 +1,4 @@
-"""What was deleted is in no file: payloads searched for byte by byte, on a real disk with real RocksDB."""
+"""Deleted payloads are in no file: searched byte by byte, on a real disk with real RocksDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 200.0
 
 
 class Payloads:
-    """Cells that no compression shortens, by what becomes of them."""
+    """Incompressible cells, by their expected fate."""
 
     def __init__(self) -> None:
         self._random = Random(7)
@@ -38,7 +38,7 @@ class Payloads:
 
 
 def files_with(directory: Path, payload: bytes) -> set[str]:
-    """Files, below the data directory, that hold these bytes: their kinds."""
+    """Return the kinds of files below the data directory that hold these bytes."""
     found = set()
     for path in directory.rglob("*"):
         if path.is_file() and payload in path.read_bytes():
@@ -65,7 +65,7 @@ async def rounds_until(link: Shard, condition: Callable[[], bool]) -> None:
 
 
 async def fill(link: Shard, payloads: Payloads, name: str, *, kv: bool, secret: bool = True) -> None:
-    """Through segment and base (where there is a fold), then the WAL alone."""
+    """Append records that end in segment and base (if the topic has a fold), then records in the WAL alone."""
     for place in ("segment", "wal"):
         mine = payloads.make(f"{name} {place}", secret=secret)
         others = payloads.make(f"{name} {place} beside", secret=name.startswith("gone"))
@@ -81,7 +81,7 @@ async def fill(link: Shard, payloads: Payloads, name: str, *, kv: bool, secret: 
                 await link._parts.maintenance._planner._bases.make(link._table.get(name))
 
 
-async def test_nothing_of_what_was_deleted_is_on_disk_after_an_erasure(tmp_path: Path) -> None:
+async def test_no_deleted_payload_is_on_disk_after_an_erasure(tmp_path: Path) -> None:
     payloads, data = Payloads(), tmp_path / "data"
     async with served_store(data) as store, passing_time(store.clock):
         link = store.link
@@ -129,8 +129,8 @@ async def test_nothing_of_what_was_deleted_is_on_disk_after_an_erasure(tmp_path:
         ]
 
 
-async def test_what_a_trim_took_from_a_kv_topic_is_erased_too(tmp_path: Path) -> None:
-    """The rows are needed for the fold until a base is there; a value that was replaced is in none."""
+async def test_trimmed_records_of_a_kv_topic_are_erased_too(tmp_path: Path) -> None:
+    """The fold needs the rows until it has a base; no base holds a replaced value."""
     payloads, data = Payloads(), tmp_path / "data"
     async with served_store(data) as store, passing_time(store.clock):
         link = store.link
@@ -150,7 +150,7 @@ async def test_what_a_trim_took_from_a_kv_topic_is_erased_too(tmp_path: Path) ->
 
 
 async def test_an_erasure_survives_a_restart_half_way(tmp_path: Path) -> None:
-    """Deleted, stopped, started: the deadline stands, for topics that were deleted too."""
+    """The deadline survives a restart after the delete, also for deleted topics."""
     payloads, data = Payloads(), tmp_path / "data"
     async with served_store(data) as store:
         for name, kv in (("log", False), ("gone-kv", True)):

@@ -1,4 +1,4 @@
-"""Erasures: when they begin, what they wait for, and what they say to who asked."""
+"""Erasures: when they begin, what they wait for, and the progress that callers get."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRET = b"SECRET"
 
 
 def bytes_on(fs: SimFs) -> bytes:
-    """All that is on the disk, but for the catalog."""
+    """Return all bytes on the disk but the catalog's."""
     found: list[bytes] = []
 
     def walk(path: str) -> None:
@@ -50,7 +50,7 @@ def bytes_on(fs: SimFs) -> bytes:
 
 
 async def two_rows(link: Shard, name: str = "kv") -> Topic:
-    """One to be deleted, in a segment, and one that stays."""
+    """Append one row to be deleted, in a segment, and one that stays."""
     await kv_topic(link, name)
     topic = link._table.get(name)
     await append(link, name, puts(("a", "SECRET"), ("b", "kept")))
@@ -68,7 +68,7 @@ async def rounds_until(link: Shard, condition: Callable[[], bool]) -> None:
 
 
 async def later(link: Shard, clock: ManualClock, seconds: float) -> None:
-    """Time passes at once, and the store does what is due then."""
+    """Let time pass at once, and the store run the jobs due then."""
     clock.advance(seconds)
     for _ in range(60):
         await link._parts.maintenance.round()
@@ -77,7 +77,7 @@ async def later(link: Shard, clock: ManualClock, seconds: float) -> None:
 
 @asynccontextmanager
 async def working(link: Shard) -> AsyncIterator[None]:
-    """The store works on, though no time passes."""
+    """Run rounds of background jobs while the context is open; no time passes."""
 
     async def work() -> None:
         while True:
@@ -167,7 +167,7 @@ async def test_several_due_topics_share_two_checkpoints() -> None:
 # who asks --------------------------------------------------------------------------------------------------------
 
 
-async def test_who_asks_is_told_how_far_it_is_and_when_it_is_done() -> None:
+async def test_caller_gets_the_progress_and_the_end() -> None:
     fs = SimFs()
     async with sim_store(fs, compression="none") as link:
         await two_rows(link)
@@ -209,7 +209,7 @@ async def test_a_topic_deleted_meanwhile_ends_the_erasure() -> None:
                     pass
 
 
-async def test_who_asked_may_go_away_and_the_erasure_goes_on() -> None:
+async def test_erasure_continues_after_its_caller_leaves() -> None:
     fs = SimFs()
     async with sim_store(fs, compression="none") as link:
         topic = await two_rows(link)
@@ -280,7 +280,7 @@ async def _refusal(link: Shard, name: str = "kv") -> Exception | None:
 # what comes in between -------------------------------------------------------------------------------------------
 
 
-async def test_a_delete_while_it_runs_is_due_in_its_own_time() -> None:
+async def test_a_delete_during_an_erasure_is_due_at_its_own_time() -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock, compression="none") as link:
         topic = await two_rows(link)
@@ -299,7 +299,7 @@ async def test_a_delete_while_it_runs_is_due_in_its_own_time() -> None:
         assert await all_rows(link, "kv") == []
 
 
-async def test_a_reader_of_an_old_segment_is_waited_for() -> None:
+async def test_an_erasure_waits_for_a_reader_of_an_old_segment() -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock, compression="none") as link, asyncio.TaskGroup() as tasks:
         topic = await two_rows(link)
@@ -315,7 +315,7 @@ async def test_a_reader_of_an_old_segment_is_waited_for() -> None:
         assert SECRET not in bytes_on(fs)
 
 
-async def test_a_scan_that_pins_the_fold_is_waited_for_but_not_for_ever() -> None:
+async def test_an_erasure_waits_for_a_scan_that_pins_the_fold_up_to_a_bound() -> None:
     fold, clock = SimFold(0), ManualClock()
     async with sim_store(fold=fold, clock=clock) as link, asyncio.TaskGroup() as tasks:
         topic = await two_rows(link)
@@ -332,7 +332,7 @@ async def test_a_scan_that_pins_the_fold_is_waited_for_but_not_for_ever() -> Non
         assert (await erased(link))[-1].erased
 
 
-async def test_a_full_disk_is_said_and_what_was_deleted_stays_due() -> None:
+async def test_a_full_disk_fails_the_erasure_and_leaves_it_due() -> None:
     fs, clock = FaultyFs(SimFs()), ManualClock()
     async with sim_store(fs, clock=clock) as link:
         topic = await two_rows(link)

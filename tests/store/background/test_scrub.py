@@ -1,4 +1,4 @@
-"""Scrubbing finds damage nobody asked for, at its rate, and says it once."""
+"""Scrubbing detects damage without a read, at its rate, and logs it once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def sealed(link: Shard, name: str = "log", *, segments: int = 1) -> list[Path]:
-    """A topic of a few segments; their files."""
+    """Make a topic with a few segments. Returns their files."""
     topic = link._table.get(name)
     for number in range(segments):
         await append(link, name, rows(f"{number}" * 100, "x"))
@@ -39,7 +39,7 @@ async def later(link: Shard, clock: ManualClock, seconds: float) -> None:
     assert await link._parts.maintenance.round()
 
 
-async def test_damage_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_damage_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock) as link:
         await log_topic(link)
@@ -57,7 +57,7 @@ async def test_damage_is_counted_and_said_once(caplog: pytest.LogCaptureFixture)
         assert [row.seq for row in await all_rows(link, "log", after_seq=4)] == [5, 6]
 
 
-async def test_a_damaged_head_tail_or_base_is_found() -> None:
+async def test_a_damaged_head_tail_or_base_is_detected() -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock) as link:
         await log_topic(link)
@@ -93,7 +93,7 @@ async def test_a_base_without_segments_is_scrubbed() -> None:
         assert link.status().corrupt_count == 1
 
 
-async def test_it_reads_no_faster_than_it_is_told() -> None:
+async def test_it_reads_no_faster_than_its_rate() -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock, scrub_bytes_per_s=1000) as link:
         await log_topic(link)
@@ -116,7 +116,7 @@ async def test_zero_bytes_a_second_is_off() -> None:
         assert link.status().corrupt_count == 0
 
 
-async def test_files_that_go_meanwhile_are_no_damage() -> None:
+async def test_files_removed_meanwhile_are_no_damage() -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock, scrub_bytes_per_s=600) as link:
         await log_topic(link)

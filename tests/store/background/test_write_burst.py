@@ -1,4 +1,4 @@
-"""The store's own jobs step aside for a burst of appends, and only for one."""
+"""Background jobs are postponed during a burst of appends, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which neighbours are merged, and how often a row is written for it."""
+"""Merge policy: the chosen neighbours, and how often a row is written again."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_four_small_neighbours_are_merged() -> None:
     assert due(10, 10, 10, 10) == MergeRun(0, 4)
 
 
-def test_all_neighbours_of_a_size_go_at_once() -> None:
+def test_all_neighbours_of_a_size_are_merged_at_once() -> None:
     assert due(10, 10, 10, 10, 10, 10) == MergeRun(0, 6)
 
 
-def test_smallest_go_first() -> None:
+def test_smallest_segments_are_merged_first() -> None:
     assert due(100, 100, 100, 100, 10, 10, 10, 10) == MergeRun(4, 8)
 
 
@@ -56,7 +56,7 @@ def test_records_count_as_bytes_do() -> None:
 
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=400))
 def test_a_row_is_written_a_logarithmic_number_of_times(sizes: list[int]) -> None:
-    """Whatever comes: each merge at least doubles the segment that a row lies in, and few segments are left."""
+    """For any sizes each merge at least doubles the segment that holds a row, and few segments are left."""
     segments: list[tuple[int, int, int]] = []  # size; of its rows: fewest bytes at first, most merges
     for size in sizes:
         segments.append((size, size, 0))

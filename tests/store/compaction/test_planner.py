@@ -1,4 +1,5 @@
-"""Merging, rewriting, reclaiming and bases: what is read before is read after, whoever reads, deletes or fails meanwhile."""
+"""Merges, rewrites, reclaims and bases: reads return the same before and after, with concurrent reads, deletes and
+failures."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ async def tidy(link: Shard) -> None:
 
 
 async def sealed(link: Shard, name: str, *texts: str) -> None:
-    """One segment of these records."""
+    """Seal one segment of these records."""
     topic = topic_of(link, name)
     batch = rows(*texts) if topic.kind is Kind.LOG else puts(*((text[0], text) for text in texts))
     await append(link, name, batch)
@@ -51,7 +52,7 @@ async def segmented(link: Shard, count: int, name: str = "log") -> None:
 
 
 def small_bases(link: Shard) -> None:
-    """A base is worth it for any bytes."""
+    """Make bases due for any number of freed bytes."""
     link._parts.maintenance._planner._bases._freed_bytes_min = 1
 
 
@@ -134,7 +135,7 @@ async def test_a_full_disk_leaves_the_old_set_and_no_temporary() -> None:
             assert await all_rows(link, "log") == before
 
 
-async def test_what_failed_rests_longer_each_time() -> None:
+async def test_cooldown_doubles_with_each_failure() -> None:
     fs, clock = FaultyFs(SimFs()), ManualClock()
     async with sim_store(fs, clock=clock) as link:
         await log_topic(link)
@@ -193,7 +194,7 @@ async def test_a_segment_less_than_half_deleted_stays() -> None:
         assert segment.summary.rows == 3
 
 
-async def test_a_segment_of_nothing_live_goes() -> None:
+async def test_a_segment_without_live_rows_is_removed() -> None:
     fs = SimFs()
     async with sim_store(fs) as link:
         epoch = await kv_topic(link)
@@ -204,7 +205,7 @@ async def test_a_segment_of_nothing_live_goes() -> None:
         assert await all_rows(link, "kv") == []
 
 
-async def test_what_a_cap_evicts_goes_whole_and_is_not_rewritten_before() -> None:
+async def test_evicted_segments_are_removed_whole_and_not_rewritten_before() -> None:
     fs = SimFs()
     async with sim_store(fs) as link:
         epoch = (await link.create_topic("log", Kind.LOG, TopicConfig(cap_records=3))).epoch
@@ -280,7 +281,7 @@ async def test_a_topic_deleted_while_its_base_is_made_leaves_nothing() -> None:
             assert not link._table.all()
 
 
-async def test_sealing_passes_over_a_topic_whose_deletion_is_under_way() -> None:
+async def test_sealing_skips_a_topic_that_is_being_deleted() -> None:
     async with sim_store() as link:
         await log_topic(link)
         await append(link, "log", rows("a", "b"))
@@ -334,7 +335,7 @@ async def test_a_base_survives_restarts_and_the_fold_reads_the_same() -> None:
 # the order of the jobs -------------------------------------------------------------------------------------------
 
 
-async def test_a_store_that_serves_only_reads_waits_though_work_was_left() -> None:
+async def test_a_read_only_store_waits_though_work_is_left() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         maintenance = link._parts.maintenance

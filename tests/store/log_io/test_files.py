@@ -1,4 +1,4 @@
-"""Footers and open files that are kept between reads are bounded."""
+"""Footers and open files cached between reads are bounded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(fs: SimFs) -> list[Segment]:
     return segments
 
 
-def test_footers_are_kept_up_to_a_bound_and_read_again_beyond_it() -> None:
+def test_footers_are_cached_up_to_a_bound_and_read_again_above_it() -> None:
     fs = SimFs()
     segments = written(fs)
     files = LogFiles(fs, [])
@@ -54,7 +54,7 @@ def test_the_footer_used_last_stays() -> None:
     assert second.footer is None
 
 
-def test_a_footer_goes_with_its_file() -> None:
+def test_a_footer_is_dropped_with_its_file() -> None:
     fs = SimFs()
     first, *_ = written(fs)
     files = LogFiles(fs, [])
@@ -63,7 +63,7 @@ def test_a_footer_goes_with_its_file() -> None:
     assert (first.footer, files.footer_bytes) == (None, 0)
 
 
-def test_a_footer_kept_twice_counts_once() -> None:
+def test_a_footer_cached_twice_counts_once() -> None:
     fs = SimFs()
     first, *_ = written(fs)
     files = LogFiles(fs, [])
@@ -72,7 +72,7 @@ def test_a_footer_kept_twice_counts_once() -> None:
     assert files.footer_bytes == footer_bytes(footer)
 
 
-def test_a_file_that_is_gone_is_told_as_damage() -> None:
+def test_a_missing_file_is_data_corrupt() -> None:
     fs = SimFs()
     first, *_ = written(fs)
     files = LogFiles(fs, [])

@@ -1,4 +1,4 @@
-"""Keys as they were at a seq or a time: from the fold, the log, and the base, wherever the log lies."""
+"""Point-in-time reads of keys, by seq and time: from fold, log and base, with the log in every place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN = TopicConfig()
 
 
 async def filled(store: PlacedStore, config: TopicConfig = PLAIN) -> None:
-    """k is "1" at 1, "2" at 3, gone at 4, "3" at 6; two records a second, from 0 on."""
+    """Fill topic: k is "1" at 1, "2" at 3, deleted at 4, "3" at 6; two records a second, from 0 on."""
     await store.link.create_topic("t", Kind.KV, config)
     for pairs in ([("k", "1"), ("l", "1")], [("k", "2"), ("k", None)], [("m", "1"), ("k", "3")]):
         await append(store.link, "t", puts(*pairs))
@@ -25,27 +25,27 @@ async def filled(store: PlacedStore, config: TopicConfig = PLAIN) -> None:
 
 
 async def at(store: PlacedStore, seq: int, key: bytes = b"k") -> bytes | None:
-    """The value after the record of `seq`."""
+    """Return the value as of the record of `seq`."""
     page = await store.link.entry_at("t", key, at_seq=seq)
     assert page.state.fold_seq == seq
     return page.entries[0].data if page.entries[0] is not None else None
 
 
 async def at_second(store: PlacedStore, second: float) -> tuple[int, bytes | None]:
-    """The point and the value."""
+    """Return the seq of the point and the value."""
     page = await store.link.entry_at("t", b"k", at_time_ms=START_MS + round(second * 1000))
     return page.state.fold_seq, page.entries[0].data if page.entries[0] is not None else None
 
 
 async def gone_until(store: PlacedStore, seq: int) -> int:
-    """From where on it is answered, where it is not at `seq`."""
+    """Check that the key is not readable at `seq`. Returns the earliest readable seq."""
     with pytest.raises(HistoryGone) as gone:
         await at(store, seq)
     return gone.value.earliest_seq
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_key_is_as_the_last_record_up_to_the_point_left_it(place: Place) -> None:
+async def test_value_is_that_of_the_last_record_at_or_below_the_point(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
         assert [await at(store, seq) for seq in range(7)] == [None, b"1", b"1", b"2", None, None, b"3"]
@@ -54,7 +54,7 @@ async def test_key_is_as_the_last_record_up_to_the_point_left_it(place: Place) -
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_time_means_the_last_record_committed_until_then(place: Place) -> None:
+async def test_time_selects_the_last_record_committed_by_then(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
         seconds = (-1, -0.001, 0, 0.999, 1, 1.999, 2, 2.999)
@@ -63,7 +63,7 @@ async def test_time_means_the_last_record_committed_until_then(place: Place) -> 
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_time_that_is_not_past_is_not_answered(place: Place) -> None:
+async def test_time_that_is_not_past_is_refused(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
         for second in (3, 4):
@@ -75,7 +75,7 @@ async def test_time_that_is_not_past_is_not_answered(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_what_retention_took_is_answered_until_a_base_covers_it(place: Place) -> None:
+async def test_evicted_revisions_are_readable_until_a_base_covers_them(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=2))
         assert [await at(store, seq) for seq in (1, 3, 4, 6)] == [b"1", b"2", None, b"3"]
@@ -107,7 +107,7 @@ async def test_erased_key_is_not_live_at_any_point(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_erased_revisions_are_not_shown_from_below_the_floors(place: Place) -> None:
+async def test_erased_revisions_below_the_floors_are_not_returned(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=2))
         await store.link.delete_records("t", match=K)
@@ -116,7 +116,7 @@ async def test_erased_revisions_are_not_shown_from_below_the_floors(place: Place
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_trimmed_revisions_are_gone_but_for_what_the_fold_has(place: Place) -> None:
+async def test_trimmed_revisions_are_gone_unless_the_fold_has_them(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.link.delete_records("t", before_seq=4)
@@ -127,7 +127,7 @@ async def test_trimmed_revisions_are_gone_but_for_what_the_fold_has(place: Place
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_fold_made_anew_has_no_erased_key(place: Place) -> None:
+async def test_rebuilt_fold_has_no_erased_key(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=2))
         await store.make_base("t")
@@ -140,7 +140,7 @@ async def test_fold_made_anew_has_no_erased_key(place: Place) -> None:
         assert [entry and entry.data for entry in page.entries] == [None, b"1", b"1"]
 
 
-async def test_points_that_cannot_be_are_refused() -> None:
+async def test_invalid_points_are_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await log_topic(store.link)

@@ -1,4 +1,4 @@
-"""Reads say whether they end where an append does: in frames, in sealed segments, in memory, and behind filters."""
+"""Reads report whether they end where an append ends: in frames, sealed segments and memory, and with filters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ assert max(SIZES) * ROW_BYTES > 2 * BYTES_MAX
 
 
 async def append_all(link: Shard, clock: ManualClock, *, apart_s: float = 0.001) -> set[int]:
-    """Appends of several sizes, so far apart; the last seq of each."""
+    """Make appends of several sizes, `apart_s` apart. Returns the last seq of each."""
     ends, seq = set[int](), 0
     for size in SIZES:
         tag = "t" if size > 1 else None
@@ -42,13 +42,13 @@ async def seal(link: Shard) -> None:
 
 
 async def marked(link: Shard, last_seq: int, **asked: object) -> set[int]:
-    """Where reads that begin at each seq say that no append is cut."""
+    """Return the ends, among reads from each seq, that are marked as ends of an append."""
     reads = [await link.read_records("log", after_seq=seq, **asked) for seq in range(last_seq)]  # type: ignore[arg-type]
     return {read.next_after_seq for read in reads if read.batch_end}
 
 
 @pytest.mark.parametrize("place", ["frames", "segment", "memory"])
-async def test_a_read_of_one_record_is_marked_at_the_ends_of_appends_alone(place: str) -> None:
+async def test_a_read_of_one_record_is_marked_only_at_ends_of_appends(place: str) -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         durability = Durability.EPHEMERAL if place == "memory" else Durability.DISK
@@ -73,7 +73,7 @@ async def test_no_mark_lies_within_an_append_though_all_have_one_time(max_bytes:
         assert sum(SIZES) in found, "the head is an end"
 
 
-async def test_what_a_filter_hides_is_examined_up_to_an_end() -> None:
+async def test_filtered_records_are_examined_up_to_the_end_of_an_append() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         await log_topic(link)

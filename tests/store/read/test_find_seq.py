@@ -1,4 +1,4 @@
-"""Looking up a time: by commit and by source, wherever the log lies, over floors and deletes."""
+"""Seq lookup by commit time and source time, with the log in every place, over floors and deletes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVERY = [*PLACES, None]
 
 
 async def filled(store: PlacedStore, place: Place | None, config: TopicConfig = PLAIN) -> None:
-    """Seqs 1 and 2 at second 0, 3 at second 1, 4 and 5 at second 3; source times 50, none, 20, 70, 60."""
+    """Append seqs 1 and 2 at second 0, 3 at second 1, 4 and 5 at second 3; source times 50, none, 20, 70, 60."""
     durability = Durability.EPHEMERAL if place is None else Durability.DISK
     await store.link.create_topic("t", Kind.LOG, TopicConfig(durability, cap_records=config.cap_records))
     for second, times in ((0, (50, 0)), (1, (20,)), (3, (70, 60))):
@@ -56,7 +56,7 @@ def tag(value: str) -> Match:
 
 
 @pytest.mark.parametrize("place", EVERY)
-async def test_commit_time_gives_the_first_record_at_or_after_it(place: Place | None) -> None:
+async def test_commit_time_finds_the_first_record_at_or_after_it(place: Place | None) -> None:
     async with placed_store(place or Place.FRAMES) as store:
         await filled(store, place)
         times = (-9, 0, 0.001, 1, 1.001, 2.999, 3, 3.001)
@@ -64,14 +64,14 @@ async def test_commit_time_gives_the_first_record_at_or_after_it(place: Place | 
 
 
 @pytest.mark.parametrize("place", EVERY)
-async def test_source_time_gives_the_lowest_seq_whatever_order_they_have(place: Place | None) -> None:
+async def test_source_time_finds_the_lowest_seq_in_any_order_of_times(place: Place | None) -> None:
     async with placed_store(place or Place.FRAMES) as store:
         await filled(store, place)
         assert [await by_source(store, time) for time in (-1, 0, 20, 50, 51, 60, 70, 71)] == [1, 1, 1, 1, 4, 4, 4, 6]
 
 
 @pytest.mark.parametrize("place", EVERY)
-async def test_what_is_gone_is_not_found(place: Place | None) -> None:
+async def test_deleted_and_evicted_records_are_not_returned(place: Place | None) -> None:
     async with placed_store(place or Place.FRAMES) as store:
         await filled(store, place, TopicConfig(cap_records=4))
         assert (await by_commit(store, 0), await by_source(store, 21)) == (2, 4)
@@ -87,7 +87,7 @@ async def test_what_is_gone_is_not_found(place: Place | None) -> None:
         assert await by_commit(store, 0) == 6
 
 
-async def test_retention_is_settled_first() -> None:
+async def test_retention_is_enforced_before_the_search() -> None:
     async with placed_store(Place.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig(ttl_ms=500))
         await append(store.link, "t", Batch.from_rows([Record(data=b"x")]))
@@ -95,7 +95,7 @@ async def test_retention_is_settled_first() -> None:
         assert await by_commit(store, 0) == 2
 
 
-async def test_only_pieces_that_may_have_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_pieces_that_may_match_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 
     def counted(file: File, path: Path, entry: BatchEntry) -> Batch:
@@ -121,7 +121,7 @@ async def test_other_topics_are_refused() -> None:
             await store.link.find_seq("none", commit_time_ms=0)
 
 
-async def test_search_through_memory_lets_others_run() -> None:
+async def test_search_through_memory_yields_the_event_loop() -> None:
     async with sim_store() as link:
         await log_topic(link, durability=Durability.EPHEMERAL)
         for number in range(300):

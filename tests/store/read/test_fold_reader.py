@@ -1,4 +1,4 @@
-"""Reading folds: one point an answer, read your writes, bounded scans, and topics that go meanwhile."""
+"""Fold reads: one snapshot an answer, read your writes, bounded scans, and topics deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pairs(count: int, value: str) -> list[tuple[str, str | None]]:
     return [(f"{i:06}", value) for i in range(count)]
 
 
-def shown(page: RangePage) -> list[tuple[bytes | None, bytes | None]]:
+def pairs_of(page: RangePage) -> list[tuple[bytes | None, bytes | None]]:
     return [(row.key, row.data) for row in page.batch.to_rows()] if page.batch is not None else []
 
 
@@ -52,7 +52,7 @@ async def test_min_seq_waits_until_the_fold_has_it() -> None:
         assert page.state.fold_seq == 1
 
 
-async def test_min_seq_that_is_not_reached_in_30_seconds_is_told() -> None:
+async def test_min_seq_that_is_not_reached_in_30_seconds_is_fold_behind() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link, asyncio.TaskGroup() as tasks:
         await kv_topic(link)
@@ -84,24 +84,24 @@ async def test_log_has_no_fold_and_keys_are_bounded() -> None:
         assert len((await link.batch_get_entries("kv", [b"k"] * KEYS_MAX)).entries) == KEYS_MAX
 
 
-async def test_range_shows_one_moment_while_writes_go_on() -> None:
+async def test_range_is_one_snapshot_while_writes_go_on() -> None:
     async with sim_store() as link:
         await kv_topic(link)
         await append(link, "kv", puts(*pairs(MANY, "old")))
         async with aclosing(link.range_entries("kv")) as pages:
-            found = shown(await anext(pages))
+            found = pairs_of(await anext(pages))
             await append(link, "kv", puts(*pairs(MANY, "new"), ("zzz", "new")))
             await append(link, "kv", puts(*((key, None) for key, _ in pairs(MANY, ""))))
             async for page in pages:
                 assert page.state.fold_seq == MANY
-                found += shown(page)
+                found += pairs_of(page)
         assert found == [(key.encode(), b"old") for key, _ in pairs(MANY, "")]
-        now = [shown(page) async for page in link.range_entries("kv")]
+        now = [pairs_of(page) async for page in link.range_entries("kv")]
         assert now == [[(b"zzz", b"new")]]
 
 
 async def test_range_and_log_join_without_hole_or_double() -> None:
-    """What a snapshot shows, and the log from its seq on, are the whole truth: the watch is built on it."""
+    """A snapshot and the log after its seq together are complete: the watch relies on it."""
     async with sim_store() as link, asyncio.TaskGroup() as tasks:
         await kv_topic(link)
 
@@ -113,7 +113,7 @@ async def test_range_and_log_join_without_hole_or_double() -> None:
         while not writing.done():
             state: dict[bytes | None, bytes | None] = {}
             async for page in link.range_entries("kv"):
-                state |= dict(shown(page))
+                state |= dict(pairs_of(page))
                 fold_seq = page.state.fold_seq
             expected: dict[bytes | None, bytes | None] = {}
             read = await link.read_records("kv", after_seq=0, limit=10_000)
@@ -128,7 +128,7 @@ async def test_range_and_log_join_without_hole_or_double() -> None:
             await settle(3)
 
 
-async def test_one_scan_too_many_is_refused_and_ended_scans_make_room() -> None:
+async def test_scan_above_the_limit_is_refused_and_ended_scans_free_slots() -> None:
     async with sim_store() as link:
         await kv_topic(link)
         await append(link, "kv", puts(*pairs(PAGE_ENTRIES + 1, "v")))
@@ -144,7 +144,7 @@ async def test_one_scan_too_many_is_refused_and_ended_scans_make_room() -> None:
             assert len([page async for page in scan]) == 1
 
 
-async def test_scan_expires_after_300_seconds_and_lets_its_view_go() -> None:
+async def test_scan_expires_after_300_seconds_and_closes_its_view() -> None:
     fold, clock = SimFold(0), ManualClock()
     async with sim_store(fold=fold, clock=clock) as link:
         await kv_topic(link)
@@ -166,7 +166,7 @@ async def test_limit_ends_a_range_exactly(limit: int) -> None:
     async with sim_store() as link:
         await kv_topic(link)
         await append(link, "kv", puts(*pairs(MANY, "v")))
-        pages = [shown(page) async for page in link.range_entries("kv", limit=limit)]
+        pages = [pairs_of(page) async for page in link.range_entries("kv", limit=limit)]
         assert sum(len(page) for page in pages) == min(limit, MANY)
         assert all(pages)
 
@@ -175,12 +175,12 @@ async def test_pages_are_bounded_in_bytes() -> None:
     async with sim_store() as link:
         await kv_topic(link)
         await append(link, "kv", puts(*pairs(8, "x" * 100_000)))
-        sizes = [len(shown(page)) async for page in link.range_entries("kv")]
+        sizes = [len(pairs_of(page)) async for page in link.range_entries("kv")]
         assert sizes == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("turns", range(25))
-async def test_topic_that_goes_while_its_fold_is_read_is_never_shown_empty(turns: int) -> None:
+async def test_topic_deleted_during_a_fold_read_never_reads_as_empty(turns: int) -> None:
     async with sim_store() as link, asyncio.TaskGroup() as tasks:
         await kv_topic(link)
         await append(link, "kv", puts(("k", "v")))
@@ -191,17 +191,17 @@ async def test_topic_that_goes_while_its_fold_is_read_is_never_shown_empty(turns
 
 
 @pytest.mark.parametrize("turns", range(25))
-async def test_topic_that_goes_while_a_range_opens_is_never_shown_empty(turns: int) -> None:
+async def test_topic_deleted_while_a_range_opens_never_reads_as_empty(turns: int) -> None:
     async with sim_store() as link, asyncio.TaskGroup() as tasks:
         await kv_topic(link)
         await append(link, "kv", puts(("k", "v")))
         tasks.create_task(link.delete_topic("kv"))
         await settle(turns)
         with suppress(TopicNotFound):
-            assert [shown(page) async for page in link.range_entries("kv")] == [[(b"k", b"v")]]
+            assert [pairs_of(page) async for page in link.range_entries("kv")] == [[(b"k", b"v")]]
 
 
-async def test_wait_for_a_topic_that_goes_ends_at_once() -> None:
+async def test_wait_for_a_deleted_topic_ends_at_once() -> None:
     async with sim_store() as link, asyncio.TaskGroup() as tasks:
         await kv_topic(link)
 
@@ -214,7 +214,7 @@ async def test_wait_for_a_topic_that_goes_ends_at_once() -> None:
         await link.delete_topic("kv")
 
 
-async def test_state_tells_how_old_the_sources_report_is() -> None:
+async def test_state_has_the_age_of_the_sources_report() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         await kv_topic(link)
@@ -232,7 +232,7 @@ async def test_state_tells_how_old_the_sources_report_is() -> None:
 
 
 class CountingFold(SimFold):
-    """Counts the values that were read, and may do something at a read."""
+    """A fold that counts the values read, and calls `at_read` at each read."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -258,7 +258,7 @@ async def test_repeated_keys_are_read_once_and_counted_each_time() -> None:
         assert fold.read_counts == [3, 1]
 
 
-async def test_read_of_more_than_a_message_stops_where_it_is_full() -> None:
+async def test_read_of_more_than_a_message_stops_when_the_message_is_full() -> None:
     fold = CountingFold()
     async with sim_store(fold=fold) as link:
         await kv_topic(link)
@@ -271,7 +271,7 @@ async def test_read_of_more_than_a_message_stops_where_it_is_full() -> None:
         assert max(fold.read_counts) == CHUNK_KEYS
 
 
-async def test_read_stops_at_its_next_chunk_when_its_caller_has_gone() -> None:
+async def test_read_stops_at_its_next_chunk_after_its_caller_is_cancelled() -> None:
     fold = CountingFold()
     async with sim_store(fold=fold) as link:
         await kv_topic(link)
@@ -290,7 +290,7 @@ async def test_read_stops_at_its_next_chunk_when_its_caller_has_gone() -> None:
 
 
 @pytest.mark.parametrize("turns", range(20))
-async def test_scan_that_is_cancelled_lets_its_view_go(turns: int) -> None:
+async def test_cancelled_scan_closes_its_view(turns: int) -> None:
     fold = SimFold(0)
     async with sim_store(fold=fold) as link:
         await kv_topic(link)

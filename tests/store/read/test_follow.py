@@ -27,12 +27,12 @@ CREDIT = 1 << 20
 
 
 async def take(events: AsyncIterator[FollowEvent], count: int) -> list[FollowEvent]:
-    """The next `count` events."""
+    """Return the next `count` events."""
     async with asyncio.timeout(HANG_S):
         return [await anext(events) for _ in range(count)]
 
 
-async def test_follower_catches_up_is_level_and_goes_on_live() -> None:
+async def test_follower_catches_up_and_continues_live() -> None:
     async with sim_store() as link, link.follow() as follow:
         await log_topic(link)
         await append(link, "log", rows("a", "b"))
@@ -129,7 +129,7 @@ async def test_cursor_of_another_epoch_gets_a_gap_then_the_whole_log() -> None:
         assert item.next_after_seq == 1
 
 
-async def test_topic_removed_while_it_is_being_read_says_no_more() -> None:
+async def test_topic_removed_during_a_read_sends_no_more_events() -> None:
     async with sim_store(cache_bytes=0) as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
         await log_topic(link)
         await append(link, "log", rows("a"))
@@ -146,7 +146,7 @@ async def test_topic_removed_while_it_is_being_read_says_no_more() -> None:
         assert (await waiting)[0].follow_id == 2
 
 
-async def test_level_and_end_need_no_credit_where_nothing_is_unread() -> None:
+async def test_caught_up_and_end_need_no_credit_if_nothing_is_unread() -> None:
     async with sim_store() as link, link.follow() as follow:
         await log_topic(link)
         await append(link, "log", rows("a"))
@@ -161,7 +161,7 @@ async def test_level_and_end_need_no_credit_where_nothing_is_unread() -> None:
         assert ended.reason == "TOPIC_NOT_FOUND"
 
 
-async def test_end_of_a_deleted_topic_waits_for_credit_behind_its_records() -> None:
+async def test_end_of_a_deleted_topic_waits_for_credit_after_its_records() -> None:
     async with sim_store() as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
         await log_topic(link)
         for value in ("a", "b", "c"):
@@ -179,7 +179,7 @@ async def test_end_of_a_deleted_topic_waits_for_credit_behind_its_records() -> N
         assert [type(event) for event in await waiting] == [FollowItem] * 3 + [FollowLevel, FollowEnded]
 
 
-async def test_level_follows_the_last_record_though_it_took_all_credit() -> None:
+async def test_caught_up_follows_the_last_record_though_it_took_all_credit() -> None:
     async with sim_store() as link, link.follow() as follow:
         await log_topic(link)
         await append(link, "log", rows("a" * 1000))
@@ -188,7 +188,7 @@ async def test_level_follows_the_last_record_though_it_took_all_credit() -> None
         assert [type(event) for event in await take(aiter(follow), 3)] == [FollowStarted, FollowItem, FollowLevel]
 
 
-async def test_add_waits_while_too_many_answers_are_not_taken() -> None:
+async def test_add_waits_while_too_many_answers_are_pending() -> None:
     async with sim_store() as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
         await log_topic(link)
         for number in range(ANSWERS_MAX):
@@ -220,7 +220,7 @@ async def test_topics_added_and_removed_again_leave_nothing_behind() -> None:
         assert not topic._listeners
 
 
-async def test_many_follows_of_one_topic_are_closed_as_one() -> None:
+async def test_many_follows_of_one_topic_are_closed_together() -> None:
     async with sim_store() as link:
         await log_topic(link)
         topic, unlistened = link._table.get("log"), 0
@@ -239,7 +239,7 @@ async def test_many_follows_of_one_topic_are_closed_as_one() -> None:
         assert not follow._followed
 
 
-async def test_topic_deleted_with_its_files_before_they_were_read_is_told_as_deleted() -> None:
+async def test_topic_deleted_with_its_unread_files_ends_as_deleted() -> None:
     async with sim_store(cache_bytes=0) as link, link.follow() as follow:
         await log_topic(link)
         await append(link, "log", rows("a", "b"))
@@ -255,7 +255,7 @@ async def test_topic_deleted_with_its_files_before_they_were_read_is_told_as_del
         assert ended.reason == TopicNotFound.reason
 
 
-async def test_follower_is_told_a_changed_configuration_once() -> None:
+async def test_follower_gets_a_changed_configuration_once() -> None:
     async with sim_store() as link, link.follow() as follow:
         await log_topic(link)
         await follow.grant(CREDIT)
@@ -276,7 +276,7 @@ async def test_follower_is_told_a_changed_configuration_once() -> None:
 
 
 @pytest.mark.parametrize("durability", Durability)
-async def test_follower_is_told_that_records_were_deleted_behind_what_was_read_before(durability: Durability) -> None:
+async def test_follower_gets_the_change_of_a_delete_after_the_records_read_before(durability: Durability) -> None:
     async with sim_store() as link, link.follow() as follow:
         await log_topic(link, durability=durability)
         await follow.grant(CREDIT)
@@ -301,7 +301,7 @@ async def test_follower_is_told_that_records_were_deleted_behind_what_was_read_b
         assert changed.topic.delete_mark == (await link.get_topic("log")).delete_mark
 
 
-async def test_mark_of_deletes_is_never_one_of_an_earlier_start() -> None:
+async def test_delete_mark_differs_from_those_of_earlier_starts() -> None:
     fs, seen = SimFs(), list[int]()
     for _ in range(4):
         async with sim_store(fs) as link:
@@ -316,7 +316,7 @@ async def test_mark_of_deletes_is_never_one_of_an_earlier_start() -> None:
     assert len(set(seen)) == len(seen)
 
 
-async def test_topic_deleted_with_its_memory_before_it_was_read_is_told_as_deleted_and_not_as_level() -> None:
+async def test_topic_deleted_with_its_unread_memory_ends_as_deleted_not_caught_up() -> None:
     async with sim_store() as link, link.follow() as follow:
         await log_topic(link, durability=Durability.EPHEMERAL)
         await append(link, "log", rows("a", "b"))

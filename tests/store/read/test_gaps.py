@@ -1,4 +1,4 @@
-"""Reads over floors and deletes, end to end: each row of the semantics' table, wherever the log lies."""
+"""Reads over floors and deletes, end to end: each row of the table of semantics, with the log in every place."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ pytestmark = pytest.mark.parametrize("place", PLACES)
 
 
 async def topic_of(store: PlacedStore, config: TopicConfig, count: int) -> None:
-    """A LOG topic with so many appends of one record."""
+    """Make a LOG topic with `count` appends of one record."""
     await store.link.create_topic("t", Kind.LOG, config)
     await more(store, count)
 
 
 async def more(store: PlacedStore, count: int) -> None:
-    """So many appends more."""
+    """Make `count` more appends."""
     for _ in range(count):
         await append(store.link, "t", rows("x"))
     await store.put()
 
 
-async def told(store: PlacedStore, after_seq: int = 0) -> list[int | Gap]:
-    """What a reader is told: seqs and gaps."""
+async def events(store: PlacedStore, after_seq: int = 0) -> list[int | Gap]:
+    """Read the log: seqs of records, and gaps."""
     items = await items_after(store.link, "t", after_seq)
     return [item.seq if isinstance(item, Record) else item for item in items]
 
 
-async def test_cap_tells_what_it_took(place: Place) -> None:
+async def test_evicted_records_are_a_gap(place: Place) -> None:
     async with placed_store(place) as store:
         await topic_of(store, TopicConfig(cap_records=3), 5)
-        assert await told(store) == [Gap(1, 2, GapReason.CAP), 3, 4, 5]
+        assert await events(store) == [Gap(1, 2, GapReason.CAP), 3, 4, 5]
 
 
-async def test_cap_tells_only_what_the_cursor_missed(place: Place) -> None:
+async def test_gap_covers_only_the_seqs_above_the_cursor(place: Place) -> None:
     async with placed_store(place) as store:
         await topic_of(store, TopicConfig(cap_records=3), 5)
-        assert await told(store, 1) == [Gap(2, 2, GapReason.CAP), 3, 4, 5]
+        assert await events(store, 1) == [Gap(2, 2, GapReason.CAP), 3, 4, 5]
 
 
-async def test_cap_is_silent_behind_what_it_took(place: Place) -> None:
+async def test_no_gap_for_a_cursor_past_the_evicted_records(place: Place) -> None:
     async with placed_store(place) as store:
         await topic_of(store, TopicConfig(cap_records=3), 5)
-        assert await told(store, 2) == [3, 4, 5]
+        assert await events(store, 2) == [3, 4, 5]
 
 
-async def test_delete_is_silent(place: Place) -> None:
+async def test_deletes_leave_no_gap(place: Place) -> None:
     async with placed_store(place) as store:
         await topic_of(store, TopicConfig(), 5)
         assert (await store.link.delete_records("t", before_seq=3)).deleted_count == 2
         await store.put()
-        assert await told(store) == [3, 4, 5]
+        assert await events(store) == [3, 4, 5]
 
 
-async def test_cap_over_a_delete_tells_an_upper_bound(place: Place) -> None:
+async def test_gap_over_deleted_records_is_an_upper_bound(place: Place) -> None:
     async with placed_store(place) as store:
         await topic_of(store, TopicConfig(cap_records=4), 4)
         assert (await store.link.delete_records("t", before_seq=3)).deleted_count == 2
         await more(store, 6)
-        assert await told(store) == [Gap(1, 6, GapReason.CAP), 7, 8, 9, 10]
+        assert await events(store) == [Gap(1, 6, GapReason.CAP), 7, 8, 9, 10]
 
 
-async def test_topic_of_which_all_expired_tells_one_gap_and_is_level(place: Place) -> None:
+async def test_expired_topic_is_one_gap_up_to_the_head(place: Place) -> None:
     async with placed_store(place) as store:
         await topic_of(store, TopicConfig(ttl_ms=1_000), 5)
         store.clock.advance(1.002)
@@ -75,7 +75,7 @@ async def test_topic_of_which_all_expired_tells_one_gap_and_is_level(place: Plac
         assert (read.earliest_seq, read.next_after_seq) == (6, 5)
 
 
-async def test_cursor_of_a_topic_made_anew_is_told_so_and_begins_at_the_earliest(place: Place) -> None:
+async def test_cursor_of_a_recreated_topic_gets_a_gap_and_the_earliest_records(place: Place) -> None:
     async with placed_store(place) as store:
         await topic_of(store, TopicConfig(), 2)
         old = (await store.link.get_topic("t")).epoch

@@ -1,4 +1,4 @@
-"""The revisions of one key: all of them, in order, with what was lost, whatever happens to the log meanwhile."""
+"""Key history: all revisions in order, with gaps for lost ones, under concurrent changes of the log."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PLAIN = TopicConfig()
 
 
 async def filled(store: PlacedStore, config: TopicConfig = PLAIN) -> None:
-    """k at 1, 3, 4 (a delete) and 6; others between."""
+    """Append k at 1, 3, 4 (a delete) and 6; other keys between."""
     await store.link.create_topic("t", Kind.KV, config)
     for pairs in ([("k", "1"), ("l", "1")], [("k", "2"), ("k", None)], [("m", "1")], [("k", "3")]):
         await append(store.link, "t", puts(*pairs))
         await store.put()
 
 
-async def told(store: PlacedStore, key: bytes = b"k", after_seq: int = 0, limit: int = 0) -> list[int | Gap]:
+async def events(store: PlacedStore, key: bytes = b"k", after_seq: int = 0, limit: int = 0) -> list[int | Gap]:
     found: list[int | Gap] = []
     async for item in store.link.key_history("t", key, after_seq=after_seq, limit=limit):
         found += item.seq_list() if isinstance(item, Batch) else [item]
@@ -44,33 +44,33 @@ async def told(store: PlacedStore, key: bytes = b"k", after_seq: int = 0, limit:
 async def test_revisions_come_in_order_within_their_bounds(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
-        assert await told(store) == [1, 3, 4, 6]
-        assert await told(store, after_seq=3) == [4, 6]
-        assert [await told(store, limit=limit) for limit in (1, 3, 4, 5)] == [
+        assert await events(store) == [1, 3, 4, 6]
+        assert await events(store, after_seq=3) == [4, 6]
+        assert [await events(store, limit=limit) for limit in (1, 3, 4, 5)] == [
             [1],
             [1, 3, 4],
             [1, 3, 4, 6],
             [1, 3, 4, 6],
         ]
-        assert await told(store, after_seq=1, limit=2) == [3, 4]
-        assert await told(store, after_seq=6) == []
-        assert await told(store, b"none") == []
+        assert await events(store, after_seq=1, limit=2) == [3, 4]
+        assert await events(store, after_seq=6) == []
+        assert await events(store, b"none") == []
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_what_was_evicted_is_a_gap_and_what_was_deleted_is_none(place: Place) -> None:
+async def test_evicted_revisions_are_a_gap_and_deleted_ones_are_not(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=4))
         gap = Gap(1, 2, GapReason.CAP)
-        assert await told(store) == [gap, 3, 4, 6]
-        assert await told(store, after_seq=1) == [gap._replace(first_seq=2), 3, 4, 6]
-        assert await told(store, limit=1) == [gap, 3]
+        assert await events(store) == [gap, 3, 4, 6]
+        assert await events(store, after_seq=1) == [gap._replace(first_seq=2), 3, 4, 6]
+        assert await events(store, limit=1) == [gap, 3]
         await store.link.delete_records("t", before_seq=5, match=Match(MatchField.KEY, MatchKind.EQ, b"k"))
         await store.put()
-        assert await told(store) == [gap, 6]
+        assert await events(store) == [gap, 6]
         await store.link.delete_records("t", before_seq=99)
-        assert await told(store) == [gap]
-        assert await told(store, after_seq=2) == []
+        assert await events(store) == [gap]
+        assert await events(store, after_seq=2) == []
 
 
 @pytest.mark.parametrize("seals", [False, True])
@@ -83,11 +83,11 @@ async def test_lost_seqs_are_a_gap_in_their_place(seals: bool) -> None:
         await append(store.link, "t", puts(("k", "4")))
         if seals:
             await store.seal()
-        *before, gap, last = await told(store)
+        *before, gap, last = await events(store)
         head_seq = (await store.link.get_topic("t")).head_seq
         assert isinstance(gap, Gap)
         assert (before, gap.reason, last) == ([1, 3, 4, 6], GapReason.UNSYNCED, head_seq)
-        assert await told(store, b"none") == [gap]
+        assert await events(store, b"none") == [gap]
 
 
 async def test_segments_without_the_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +105,11 @@ async def test_segments_without_the_key_are_not_read(monkeypatch: pytest.MonkeyP
         await store.stop()
         await store.start()
         monkeypatch.setattr("eddyline.store.log_io.files.read_batch", counted)
-        assert (await told(store, b"m"), len(read)) == ([3], 1)
-        assert (await told(store), len(read)) == ([1, 4], 3)
+        assert (await events(store, b"m"), len(read)) == ([3], 1)
+        assert (await events(store), len(read)) == ([1, 4], 3)
 
 
-async def test_history_ends_at_the_head_of_its_start_and_bears_what_happens_meanwhile(
+async def test_history_ends_at_the_head_of_its_start_and_survives_concurrent_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(history, "ANSWER_PIECES", 1)
@@ -125,7 +125,7 @@ async def test_history_ends_at_the_head_of_its_start_and_bears_what_happens_mean
         assert found == [1, Gap(3, 3, GapReason.CAP), 4, 6]
 
 
-async def test_history_of_a_topic_deleted_meanwhile_ends_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_history_of_a_topic_deleted_meanwhile_ends_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "ANSWER_PIECES", 1)
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
@@ -136,12 +136,12 @@ async def test_history_of_a_topic_deleted_meanwhile_ends_with_that(monkeypatch: 
             await anext(revisions)
 
 
-async def test_histories_that_cannot_be_are_refused() -> None:
+async def test_invalid_histories_are_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await store.link.create_topic("log", Kind.LOG, TopicConfig())
         with pytest.raises(CursorAhead):
-            await told(store, after_seq=7)
+            await events(store, after_seq=7)
         with pytest.raises(NotKv):
             await anext(store.link.key_history("log", b"k"))
         with pytest.raises(EpochMismatch):

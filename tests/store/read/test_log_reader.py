@@ -1,4 +1,4 @@
-"""Reading a log: every bound, every filter, waiting, and what a reader is told when something is wrong."""
+"""Log reads: every bound, every filter, waiting, and the errors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NOTHING = RecordFilter(tags=("none",))
 
 
 def seqs(read: ReadResult) -> list[int]:
-    """Seqs of a read's records."""
+    """Return the seqs of a read's records."""
     return [row.seq for item in read.items if isinstance(item, Batch) for row in item.to_rows()]
 
 
 async def filled(link: Shard, *sizes: int) -> None:
-    """A LOG topic of frames of so many records."""
+    """Make a LOG topic with one frame for each of `sizes`, of so many records."""
     await log_topic(link)
     number = 0
     for size in sizes:
@@ -57,7 +57,7 @@ async def test_limit_counts_records_over_frames_and_within_them(limit: int, afte
 
 
 @pytest.mark.parametrize("max_bytes", [1, 33, 34, 65, 66, 67, 98, 99, 100, 198, 199])
-async def test_max_bytes_counts_cells_and_32_a_record_and_never_gives_nothing(max_bytes: int) -> None:
+async def test_max_bytes_counts_cells_and_32_a_record_and_allows_one_record(max_bytes: int) -> None:
     async with sim_store() as link:
         await filled(link, 3, 1, 2)
         read = await link.read_records("log", after_seq=0, max_bytes=max_bytes)
@@ -65,7 +65,7 @@ async def test_max_bytes_counts_cells_and_32_a_record_and_never_gives_nothing(ma
         assert read.next_after_seq == seqs(read)[-1]
 
 
-async def test_one_record_larger_than_the_bound_is_given_alone() -> None:
+async def test_one_record_larger_than_the_bound_is_returned_alone() -> None:
     async with sim_store() as link:
         await log_topic(link)
         await append(link, "log", rows("a", "b" * 5_000, "c"))
@@ -115,7 +115,7 @@ async def test_bytes_examined_are_bounded_too() -> None:
         assert read.next_after_seq == EXAMINED_BYTES_MAX // 1_000_000 + 1
 
 
-async def test_filter_moves_the_cursor_up_to_what_did_not_fit() -> None:
+async def test_filter_moves_the_cursor_up_to_the_first_record_that_did_not_fit() -> None:
     async with sim_store() as link:
         await kv_topic(link)
         await append(link, "kv", puts(("a", "1"), ("x", "2"), ("a", "3"), ("x", "4"), ("x", "5"), ("a", "6")))
@@ -128,7 +128,7 @@ async def test_filter_moves_the_cursor_up_to_what_did_not_fit() -> None:
         assert (read.items, read.next_after_seq, read.caught_up) == ((), 6, True)
 
 
-async def test_filtered_reads_in_steps_find_what_one_read_finds() -> None:
+async def test_filtered_reads_in_steps_return_the_same_as_one_read() -> None:
     async with sim_store() as link:
         await kv_topic(link)
         for start in range(0, 60, 5):
@@ -162,7 +162,7 @@ async def test_wait_ends_with_a_record_or_with_its_time() -> None:
         assert seqs(await link.read_records("log", after_seq=0, wait_ms=1_000)) == [1], "not level: no wait"
 
 
-async def test_wait_ends_where_the_topic_goes() -> None:
+async def test_wait_ends_when_the_topic_is_deleted() -> None:
     async with sim_store() as link, asyncio.TaskGroup() as tasks:
         await log_topic(link)
 
@@ -175,7 +175,7 @@ async def test_wait_ends_where_the_topic_goes() -> None:
         await link.delete_topic("log")
 
 
-async def test_cursor_above_the_head_is_refused_and_of_another_epoch_told() -> None:
+async def test_cursor_above_the_head_is_refused_and_of_another_epoch_gets_a_gap() -> None:
     async with sim_store() as link:
         epoch = await log_topic(link)
         await append(link, "log", rows("a"))
@@ -195,7 +195,7 @@ async def test_recreated_gap_comes_at_once_though_there_is_nothing_to_read() -> 
         assert (len(read.items), read.next_after_seq) == (1, 0)
 
 
-async def test_flipped_byte_is_told_and_the_frames_around_it_are_served() -> None:
+async def test_flipped_byte_is_data_corrupt_and_the_frames_around_it_are_served() -> None:
     disk = SimFs()
     async with sim_store(disk, cache_bytes=0) as link:
         await filled(link, 2, 2, 2)
@@ -213,7 +213,7 @@ async def test_flipped_byte_is_told_and_the_frames_around_it_are_served() -> Non
         assert len(await all_rows(link, "log")) == 6
 
 
-async def test_reads_without_cache_are_reads_with_it() -> None:
+async def test_reads_without_cache_equal_reads_with_it() -> None:
     async with sim_store(cache_bytes=0) as link:
         await filled(link, 5, 1, 7)
         for after_seq in range(14):

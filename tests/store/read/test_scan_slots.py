@@ -1,4 +1,4 @@
-"""Scans that are cancelled leave their slots: real RocksDB, real threads."""
+"""Cancelled scans free their slots: real RocksDB, real threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAIRS = tuple((f"{i:04}", "x") for i in range(600))
 
 
 class AnswerGate(Gate):
-    """Holds what a job of the thread has done, not the job: its waiter may go in between."""
+    """Delays the result of a thread's job, not the job: its waiter may be cancelled in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Answering:
         self._worker.close()
 
 
-async def test_scan_cancelled_while_its_view_is_on_its_way_lets_it_go(tmp_path: Path) -> None:
+async def test_scan_cancelled_while_its_view_opens_closes_it(tmp_path: Path) -> None:
     fold = AnswerGate()
     async with served_store(tmp_path / "store", fold=fold) as store:
         await kv_topic(store.link)
@@ -92,7 +92,7 @@ async def _scan(link: Shard) -> None:
 
 
 async def _check_slots(link: Shard) -> None:
-    """All slots are free, and not one more."""
+    """Check that all slots are free, and no more than there are."""
     await link.batch_get_entries("kv", [b"k"])  # behind all that was asked of the fold's thread
     scans = [link.range_entries("kv") for _ in range(VIEWS_MAX)]
     for scan in scans:

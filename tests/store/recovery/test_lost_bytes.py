@@ -1,4 +1,4 @@
-"""Bytes of the log that are gone without a power-up: an acknowledged seq is never given again, and the loss is a gap."""
+"""Bytes of the log lost without a power-up: no acknowledged seq is assigned again, and the loss is a gap."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BIG = RESERVATION_SEQS + 1
 
 
 async def killed(work: Callable[[Shard], Awaitable[None]], fs: SimFs | None = None, *, marked: bool = True) -> SimFs:
-    """The disk of a store that was killed after some work."""
+    """Return the disk of a store that was killed after `work`."""
     fs = fs or SimFs()
     with pytest.RaisesGroup(Crashed, flatten_subgroups=True, allow_unwrapped=True):
         async with sim_store(fs, SimFold(0), ManualClock(), marked=marked) as link:
@@ -50,7 +50,7 @@ def six_appends(durability: Durability) -> Callable[[Shard], Awaitable[None]]:
 
 
 async def check_never_again(fs: SimFs, *, marked: bool = True, last_seq: int = ACKNOWLEDGED) -> None:
-    """Nothing up to `last_seq` is given to another record, over two starts; what is not there is a gap."""
+    """Check over two starts that no seq up to `last_seq` is assigned again, and that missing ones are a gap."""
     async with sim_store(fs, SimFold(0), ManualClock(), marked=marked) as link:
         records, gaps = await read_all(link, "log")
         kept = records[-1].seq if records else 0
@@ -64,7 +64,7 @@ async def check_never_again(fs: SimFs, *, marked: bool = True, last_seq: int = A
 
 
 def last_frame(fs: SimFs) -> tuple[bytearray, range]:
-    """The newest WAL file and where its last frame lies."""
+    """Return the newest WAL file and the range of its last frame."""
     newest = max(name for name in fs.listdir(LAYOUT.wal_shard(0)) if name.endswith(".wal"))
     content = fs.content(wal_file(LAYOUT.wal_shard(0), int(newest[:16], 16)))
     return content, range(content.rindex(b"EDYF"), -(-len(bytes(content).rstrip(b"\0")) // 8) * 8)
@@ -72,7 +72,7 @@ def last_frame(fs: SimFs) -> tuple[bytearray, range]:
 
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("durability", LASTING)
-async def test_a_bit_of_the_last_frame_is_turned(durability: Durability, marked: bool) -> None:
+async def test_a_flipped_bit_of_the_last_frame(durability: Durability, marked: bool) -> None:
     fs = await killed(six_appends(durability), marked=marked)
     for at in last_frame(fs)[1][::3]:
         damaged = fs.reboot("kill")
@@ -111,7 +111,7 @@ async def test_a_reservation_is_damaged_with_the_append_that_waited_for_it() -> 
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-async def test_a_kill_is_no_loss_unless_the_mark_is_gone(is_there: bool) -> None:
+async def test_a_kill_is_no_loss_unless_the_mark_is_missing(is_there: bool) -> None:
     fs = await killed(six_appends(Durability.DISK))
     if not is_there:
         fs.written_mark = None
@@ -124,7 +124,7 @@ async def test_a_kill_is_no_loss_unless_the_mark_is_gone(is_there: bool) -> None
 @pytest.mark.parametrize(
     ("kind", "is_marked", "word"), [("power", True, "anew"), ("detach", True, "ends before"), ("kill", False, "TMPDIR")]
 )
-async def test_a_start_says_what_proves_a_loss(
+async def test_a_start_logs_the_proof_of_a_loss(
     kind: CrashKind, is_marked: bool, word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fs = await killed(six_appends(Durability.DISK))
@@ -142,7 +142,7 @@ async def test_a_start_says_what_proves_a_loss(
     assert all(word in line for line in said)
 
 
-async def test_a_start_that_is_cut_off_at_any_call_decides_alike() -> None:
+async def test_a_start_killed_at_any_call_decides_the_same() -> None:
     async def work(link: Shard) -> None:
         await kv_topic(link)
         await append(link, "kv", puts(("k", "v")))

@@ -1,4 +1,4 @@
-"""What a start does with what nothing names, and without what something names: set aside, removed, renamed or refused."""
+"""Starts with unnamed files, and with missing named ones: files set aside, removed or renamed, or the start refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = Path("/data/topics/0000000000000001")
 
 
 def put_file(fs: SimFs, path: Path, content: bytes = b"foreign") -> None:
-    """A file with what must be there above it, durably."""
+    """Put a file and its parent directories on the disk, durably."""
     for directory in (*reversed(path.parents[:-1]),):
         fs.mkdir(directory)
         fs.fsync_dir(directory.parent)
@@ -37,7 +37,7 @@ def content_of(fs: SimFs, path: Path) -> bytes:
 
 
 async def sealed(fs: SimFs, fold: SimFold) -> tuple[Path, list[bytes | None]]:
-    """A store with one segment, stopped; the segment's path."""
+    """Make a store with one segment and stop it. Returns the segment's path and the records."""
     async with sim_store(fs, fold) as link:
         await log_topic(link, durability=Durability.FSYNC)
         await append(link, "log", rows("a", "b", "c"))
@@ -52,7 +52,7 @@ async def kept_in(link: Shard) -> list[bytes | None]:
     return values(await all_rows(link, "log"))
 
 
-async def test_what_nothing_names_is_set_aside_with_its_path() -> None:
+async def test_unnamed_files_are_set_aside_with_their_paths() -> None:
     fs, fold = SimFs(), SimFold(0)
     _, kept = await sealed(fs, fold)
     foreign = [
@@ -91,7 +91,7 @@ async def test_same_name_set_aside_twice_on_a_day_keeps_both() -> None:
     assert [content_of(fs, aside / name) for name in fs.listdir(aside)] == [b"one", b"two"]
 
 
-async def test_named_temporary_gets_its_name_and_others_are_removed() -> None:
+async def test_named_temporary_is_renamed_and_others_are_removed() -> None:
     fs, fold = SimFs(), SimFold(0)
     segment, kept = await sealed(fs, fold)
     fs.rename(segment, segment.with_name(segment.name + ".tmp"))
@@ -112,7 +112,7 @@ async def test_named_temporary_gets_its_name_and_others_are_removed() -> None:
     assert not fs.exists(Path("/data/orphans"))
 
 
-async def test_directory_left_by_a_topic_deleted_meanwhile_goes_with_its_temporaries() -> None:
+async def test_directory_of_a_topic_deleted_meanwhile_is_removed_with_its_temporaries() -> None:
     fs, fold = SimFs(), SimFold(0)
     async with sim_store(fs, fold.kill()) as link:
         await log_topic(link)
@@ -142,7 +142,7 @@ async def test_missing_named_file_refuses_the_start_and_changes_nothing(whole: b
 
 
 @pytest.mark.parametrize("name", ["README", "topics.bak", "core.1234"])
-async def test_foreign_file_at_the_top_refuses_the_start_before_anything_is_made(name: str) -> None:
+async def test_foreign_file_at_the_top_refuses_the_start_before_any_write(name: str) -> None:
     fs = SimFs()
     put_file(fs, Path("/data") / name)
     with pytest.raises(ForeignFile, match="move it out of the data directory"):
@@ -152,7 +152,7 @@ async def test_foreign_file_at_the_top_refuses_the_start_before_anything_is_made
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".snapshot", ".nfs0001"])
-async def test_what_file_systems_make_at_the_top_is_left_alone(name: str) -> None:
+async def test_files_that_file_systems_make_at_the_top_are_ignored(name: str) -> None:
     fs = SimFs()
     put_file(fs, Path("/data") / name)
     async with sim_store(fs):
@@ -161,7 +161,7 @@ async def test_what_file_systems_make_at_the_top_is_left_alone(name: str) -> Non
 
 
 @pytest.mark.crash
-async def test_every_crash_while_setting_aside_comes_to_the_same_end() -> None:
+async def test_every_crash_while_setting_aside_ends_in_the_same_state() -> None:
     disk, fold = SimFs(), SimFold(0)
     segment, kept = await sealed(disk, fold)
     disk.rename(segment, segment.with_name(segment.name + ".tmp"))

@@ -1,4 +1,4 @@
-"""What a restart knows of a topic beside its records: fences raised alone, and whether there is anything in it."""
+"""State of a topic after a restart, apart from its records: fences, settings, and whether it is empty."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_topic_whose_fold_outlived_its_log_is_not_empty() -> None:
     await machine.run(refuse)
 
 
-async def test_start_that_dies_after_a_clean_stop_leaves_a_log_that_starts_again() -> None:
+async def test_start_killed_after_a_clean_stop_leaves_a_log_that_starts_again() -> None:
     stopped, fold, crash_at, done = SimFs(), SimFold(0), 0, False
     async with sim_store(stopped, fold) as link:
         await log_topic(link)
@@ -190,7 +190,7 @@ FULL = SourceDefinition(
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("then", ["kill", "power", "stop"])
-async def test_settings_and_orders_of_a_source_survive(then: CrashKind, checkpointed: bool) -> None:
+async def test_settings_and_control_state_of_a_source_survive(then: CrashKind, checkpointed: bool) -> None:
     machine = Machine()
 
     async def make(link: Shard) -> None:
@@ -216,7 +216,7 @@ async def test_settings_and_orders_of_a_source_survive(then: CrashKind, checkpoi
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-async def test_gaps_of_a_stream_lie_in_its_log_and_count_as_nothing(sealed: bool) -> None:
+async def test_gaps_of_a_stream_are_in_its_log_and_do_not_count_as_records(sealed: bool) -> None:
     machine = Machine()
     gap = Record(
         op=Op.GAP,

@@ -1,4 +1,4 @@
-"""What a restart finds: everything that was promised, once, and a told gap where power loss took something."""
+"""State after a restart: every acknowledged write once, and a gap for records lost in a power failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GAP_SEQ = RESERVATION_SEQS + 1
 
 
 class Machine:
-    """A store's disk and fold from start to start."""
+    """A store's disk and fold over several starts."""
 
     def __init__(self, seed: int = 0) -> None:
         self.fs, self.fold, self.clock = SimFs(seed), SimFold(seed), ManualClock()
@@ -65,7 +65,7 @@ def move(previous: bytes, new: bytes, fence: int = 1) -> WriterPosition:
 
 
 async def nothing(link: Shard) -> None:
-    """Only start."""
+    """Start the store without any call."""
 
 
 @pytest.mark.parametrize("then", [None, "kill"])
@@ -151,7 +151,7 @@ async def test_writer_positions_and_fences_survive(kind: Kind) -> None:
     await machine.run(go_on)
 
 
-async def test_sources_survive_with_fence_holder_and_position_and_their_lease_runs_anew() -> None:
+async def test_sources_survive_with_fence_holder_and_position_and_their_lease_restarts() -> None:
     machine = Machine()
 
     async def fill(link: Shard) -> None:
@@ -179,7 +179,7 @@ async def test_sources_survive_with_fence_holder_and_position_and_their_lease_ru
     await machine.run(gone)
 
 
-async def test_deleted_topic_stays_deleted_in_log_and_fold_and_its_id_is_not_given_again() -> None:
+async def test_deleted_topic_stays_deleted_in_log_and_fold_and_its_id_is_not_reused() -> None:
     machine, epochs = Machine(), list[int]()
 
     async def fill(link: Shard) -> None:
@@ -198,7 +198,7 @@ async def test_deleted_topic_stays_deleted_in_log_and_fold_and_its_id_is_not_giv
     assert epochs == sorted(set(epochs))
 
 
-async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
+async def test_lost_tail_is_one_gap_that_later_starts_keep() -> None:
     machine = Machine()
     seen: list[object] = []
 
@@ -229,7 +229,7 @@ async def test_lost_tail_is_one_gap_that_later_starts_leave_alone() -> None:
     await machine.run(go_on)
 
 
-async def test_told_loss_of_an_empty_topic_gets_too_old_by_its_own_time_and_not_by_that_of_the_next_record() -> None:
+async def test_gap_of_an_empty_topic_expires_by_its_own_time_not_that_of_the_next_record() -> None:
     machine = Machine()
 
     async def fill(link: Shard) -> None:
@@ -264,7 +264,7 @@ async def test_clean_stop_before_a_power_failure_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("durability", LASTING)
-async def test_head_moves_past_a_fold_that_is_ahead_and_its_positions_win_for_good(durability: Durability) -> None:
+async def test_head_moves_past_a_fold_that_is_ahead_and_keeps_its_positions(durability: Durability) -> None:
     machine, topic_id = Machine(), 1
 
     async def make(link: Shard) -> None:
@@ -304,11 +304,11 @@ async def test_another_stores_fold_is_refused() -> None:
 
 
 async def log_and_nothing(link: Shard) -> None:
-    """One topic."""
+    """Make one topic, without records."""
     await log_topic(link)
 
 
-async def test_directory_of_another_cluster_is_refused_and_left_as_it_is() -> None:
+async def test_directory_of_another_cluster_is_refused_and_unchanged() -> None:
     machine = Machine()
     await machine.run(log_and_nothing)
 
@@ -329,7 +329,7 @@ async def test_directory_of_another_cluster_is_refused_and_left_as_it_is() -> No
         ("0", 1, r"name 3 store addresses .* and start it as shard 1 .*, or name another directory"),
     ],
 )
-async def test_directory_of_another_shard_is_refused_and_left_as_it_is(index: str, count: int, way_out: str) -> None:
+async def test_directory_of_another_shard_is_refused_and_unchanged(index: str, count: int, way_out: str) -> None:
     machine = Machine()
 
     async def start(index: str, count: int) -> int:
@@ -343,7 +343,7 @@ async def test_directory_of_another_shard_is_refused_and_left_as_it_is(index: st
     assert await start("1", 3) == 2
 
 
-async def test_ids_of_topics_carry_their_shard_and_are_never_given_twice() -> None:
+async def test_topic_ids_contain_their_shard_and_are_never_reused() -> None:
     machine, ids = Machine(), list[int]()
     for name in ("a", "b"):
         fold = machine.fold.kill()
@@ -352,7 +352,7 @@ async def test_ids_of_topics_carry_their_shard_and_are_never_given_twice() -> No
     assert ids == [(63 << 48) + 1, (63 << 48) + 2]
 
 
-async def test_second_process_is_locked_out_and_told_who_holds_the_directory() -> None:
+async def test_second_process_is_refused_with_the_holder_of_the_directory() -> None:
     fs = SimFs()
     async with sim_store(fs) as link:
         with pytest.raises(Locked, match=r"pid 1 on simulated, listening at 127\.0\.0\.1:7701"):
@@ -363,7 +363,7 @@ async def test_second_process_is_locked_out_and_told_who_holds_the_directory() -
         assert (await link.get_topic("log")).head_seq == 0
 
 
-async def test_stalled_fold_is_brought_up_by_the_next_start() -> None:
+async def test_stalled_fold_is_brought_up_to_date_by_the_next_start() -> None:
     machine = Machine()
 
     async def fill(link: Shard) -> None:

@@ -1,4 +1,4 @@
-"""A replay that is killed is not begun again: the catalog takes down how far it is, between any two frames."""
+"""A killed replay continues at the next start: the catalog has its progress, saved between any two frames."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def steps_each_frame(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def applied(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
-    """Places of the frames that a replay applies."""
+    """Locations of the frames that a replay applies."""
     found: list[Location] = []
     apply = Replay._apply
 
@@ -51,7 +51,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
 
 
 async def fill(link: Shard) -> None:
-    """Frames of many kinds."""
+    """Log frames of many kinds."""
     await log_topic(link)
     await kv_topic(link)
     await kv_topic(link, "certs", Durability.FSYNC)
@@ -77,7 +77,7 @@ async def killed() -> tuple[SimFs, SimFold]:
 
 
 @pytest.mark.usefixtures("steps_each_frame")
-async def test_a_replay_that_is_killed_at_any_call_goes_on_to_the_same_state(applied: list[Location]) -> None:
+async def test_a_replay_killed_at_any_call_continues_to_the_same_state(applied: list[Location]) -> None:
     fs, fold = await killed()
     whole = fs.reboot("kill")
     async with sim_store(whole, fold.kill(), ManualClock()) as link:
@@ -99,7 +99,7 @@ async def test_a_replay_that_is_killed_at_any_call_goes_on_to_the_same_state(app
 
 
 @pytest.mark.usefixtures("steps_each_frame")
-async def test_a_log_that_ends_before_what_a_replay_took_down_is_refused() -> None:
+async def test_a_log_that_ends_before_a_replays_saved_progress_is_refused() -> None:
     fs, fold = await killed()
     for crash_at in range(60, 1_000):
         stopped = fs.reboot("kill", crash_at=crash_at)

@@ -1,4 +1,4 @@
-"""Another number of WAL shards: all that was acknowledged is there, whichever call the machine stops in."""
+"""Resharding of the WAL: every acknowledged write survives, with a crash at any call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Content = dict[str, list[tuple[bytes | None, bytes | None, int, int]]]
 
 
 async def fill(link: Shard) -> None:
-    """Topics of every shard, KV ones too, over more than one file; one is sealed, one is deleted, one is empty."""
+    """Make topics in every shard, KV ones too, over more than one file; one is sealed, one deleted, one empty."""
     for number in range(TOPICS):
         kind = Kind.KV if number % 2 else Kind.LOG
         await link.create_topic(f"t{number}", kind, TopicConfig(Durability.FSYNC))
@@ -50,7 +50,7 @@ async def content_of(link: Shard) -> Content:
 
 
 async def check(link: Shard, expected: Content, wal_shards: int) -> None:
-    """All is there, in the layout asked for; a retry is known; an append continues."""
+    """Check all content in the requested layout; a retried append is recognized, a new one continues."""
     assert await content_of(link) == expected
     assert len(link._engine.committers) == wal_shards
     again = puts(("k3", f"3{FILLER}"), ("k", "3"))
@@ -104,7 +104,7 @@ async def test_shards_that_no_topic_is_in_start_again(end: CrashKind | Literal["
 
 
 @pytest.mark.parametrize("end", ["kill", "power"])
-async def test_store_that_did_not_stop_clean_tells_its_losses_in_the_new_layout(end: CrashKind) -> None:
+async def test_store_without_a_clean_stop_logs_its_losses_in_the_new_layout(end: CrashKind) -> None:
     fs, fold = SimFs(), SimFold(0)
     async with sim_store(fs, fold) as link:
         await link.create_topic("t", Kind.LOG, TopicConfig(Durability.DISK))
@@ -123,7 +123,7 @@ async def test_store_that_did_not_stop_clean_tells_its_losses_in_the_new_layout(
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2), (2, 1)])
-async def test_every_crash_leaves_one_of_the_two_layouts_whole(
+async def test_every_crash_leaves_one_of_the_two_layouts_complete(
     before: int, after: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disk, fold, content = await filled(before)
@@ -168,7 +168,7 @@ async def test_new_layout_needs_no_more_than_is_unsegmented() -> None:
         assert len(await all_rows(link, "t")) == 20
 
 
-async def test_what_the_replayed_log_has_let_go_of_is_garbage_in_the_new_layout_too() -> None:
+async def test_files_replaced_by_the_replayed_log_are_garbage_in_the_new_layout_too() -> None:
     fs, fold, content = await filled(1)
     async with sim_store(fs, fold.kill()) as link:
         for data in ("one", "two"):

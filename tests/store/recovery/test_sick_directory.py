@@ -1,4 +1,4 @@
-"""A directory or a disk that is not what it was: what a start refuses, what a read still gives, and what is counted."""
+"""Damaged directories and failing disks: refused starts, reads that still work, and counters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_directory_with_topics_and_no_identity_is_refused() -> None:
             pass
 
 
-async def test_read_whose_floor_cannot_be_logged_shows_what_is_there() -> None:
+async def test_read_whose_floor_cannot_be_logged_returns_the_present_records() -> None:
     disk, clock = FaultyFs(SimFs()), ManualClock()
     async with sim_store(disk, clock=clock) as link:
         await link.create_topic("short", Kind.LOG, TopicConfig(ttl_ms=1_000))
@@ -39,7 +39,7 @@ async def test_read_whose_floor_cannot_be_logged_shows_what_is_there() -> None:
         assert link.status().read_only_reason == "SYNC_FAILED"
 
 
-async def test_damage_that_a_read_meets_is_counted_once() -> None:
+async def test_damage_that_a_read_hits_is_counted_once() -> None:
     disk = SimFs()
     async with sim_store(disk, cache_bytes=0) as link:
         await log_topic(link)

@@ -1,4 +1,5 @@
-"""Seeded: deletes, appends, reads, seals and bases of one topic at once; what is left is right, and a restart keeps it."""
+"""Seeded: concurrent deletes, appends, reads, seals and bases of one topic leave the expected records, also after a
+restart."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ START_TURNS = 500
 KEYS = (b"a", b"ab", b"b")
 
 
-class Done(NamedTuple):
-    """A delete that was answered."""
+class FinishedDelete(NamedTuple):
+    """A delete with its answer."""
 
     before_seq: int
     match: Match | None
@@ -36,8 +37,8 @@ class Done(NamedTuple):
         return below and (self.match is None or self.match.covers(row.key))
 
 
-class Turmoil:
-    """One topic, and all that happens to it."""
+class ConcurrentOperations:
+    """One topic, and the operations that run on it."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -45,7 +46,7 @@ class Turmoil:
         self.cap_records = self.random.choice((0, 0, 12))
         self.store = PlacedStore(Place.KILLED, seed)
         self.placed: list[Record] = []
-        self.done: list[Done] = []
+        self.done: list[FinishedDelete] = []
 
     async def run(self) -> None:
         """All of it."""
@@ -77,7 +78,7 @@ class Turmoil:
             match = None if before_seq and self.random.random() < 0.5 else self._match()
             result = await self.store.link.delete_records("t", before_seq=before_seq, match=match)
             assert result.head_seq >= head_seq
-            self.done.append(Done(before_seq, match, result.head_seq, result.deleted_count))
+            self.done.append(FinishedDelete(before_seq, match, result.head_seq, result.deleted_count))
 
     async def _read(self) -> None:
         for _ in range(6):
@@ -132,5 +133,5 @@ class Turmoil:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_what_is_left_is_right(seed: int) -> None:
-    await Turmoil(seed).run()
+async def test_concurrent_deletes_leave_the_expected_records(seed: int) -> None:
+    await ConcurrentOperations(seed).run()

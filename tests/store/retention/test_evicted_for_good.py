@@ -1,4 +1,5 @@
-"""What a cap took stays gone, whatever the store loses: by kill, by power, with its fold, and before any checkpoint."""
+"""Evicted records never come back, whatever the store loses: after kills and power failures, without its fold, before a
+checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ LAST_SEQ = len(VALUES)
 
 
 async def overwrite(link: Shard, durability: Durability) -> None:
-    """Topics that keep one record, overwritten; one of a single key, one without keys."""
+    """Fill topics with a cap of one record, overwritten; one has a single key, one none."""
     config = TopicConfig(durability, cap_records=1)
     await link.create_topic("kv", Kind.KV, config)
     await link.create_topic("log", Kind.LOG, config)
@@ -40,7 +41,7 @@ async def overwrite(link: Shard, durability: Durability) -> None:
 
 
 async def check(link: Shard) -> None:
-    """One record each, the last one, and what is gone is told."""
+    """Check that each topic has its last record alone, and a gap for the others."""
     for name in ("kv", "log"):
         info = await link.get_topic(name)
         assert (info.record_count, info.earliest_seq, info.evict_floor) == (1, LAST_SEQ, LAST_SEQ - 1), name
@@ -67,7 +68,7 @@ async def seal(link: Shard) -> None:
 @pytest.mark.parametrize("fold_is_lost", [False, True])
 @pytest.mark.parametrize("crash", ["kill", "power"])
 @pytest.mark.parametrize("durability", LASTING)
-async def test_record_that_a_cap_took_does_not_come_back(
+async def test_evicted_record_does_not_come_back(
     durability: Durability, crash: CrashKind, fold_is_lost: bool, sealed: bool
 ) -> None:
     fs, fold, clock = SimFs(), SimFold(0), ManualClock()
@@ -89,7 +90,7 @@ async def test_record_that_a_cap_took_does_not_come_back(
             left = left.reboot("kill")
 
 
-async def test_store_whose_catalog_is_gone_shows_nothing_rather_than_what_a_cap_took() -> None:
+async def test_store_without_its_catalog_returns_nothing_rather_than_evicted_records() -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock) as link:
         await overwrite(link, Durability.FSYNC)
@@ -103,7 +104,7 @@ async def test_store_whose_catalog_is_gone_shows_nothing_rather_than_what_a_cap_
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-async def test_real_store_that_was_killed_and_whose_fold_is_gone_has_one_record_a_topic(
+async def test_real_store_that_was_killed_and_lost_its_fold_has_one_record_a_topic(
     tmp_path: Path, sealed: bool
 ) -> None:
     async with real_store(tmp_path / "store") as link:
@@ -135,7 +136,7 @@ async def test_a_topic_deleted_while_its_floor_moves_stays_deleted() -> None:
         assert not link._table.all()
 
 
-async def test_reads_at_once_all_wait_for_the_move_that_is_due() -> None:
+async def test_concurrent_reads_all_wait_for_the_due_move() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         await link.create_topic("log", Kind.LOG, TopicConfig(ttl_ms=1_000))

@@ -1,4 +1,4 @@
-"""What retention must not take, and what it must have taken before something else counts."""
+"""Records that retention must keep, and those it must evict before reads, deletes and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.sim.fs import SimFs
 from tests.support.store.simulated import append, puts, rows, settings, sim_store
 
 
-async def test_topic_that_refuses_loses_nothing_when_its_cap_gets_smaller() -> None:
+async def test_topic_that_refuses_appends_at_its_cap_loses_nothing_when_the_cap_shrinks() -> None:
     async with sim_store() as link:
         await link.create_topic("log", Kind.LOG, TopicConfig(cap_records=5, discard=Discard.REJECT))
         await append(link, "log", rows("a", "b", "c", "d"))
@@ -26,7 +26,7 @@ async def test_topic_that_refuses_loses_nothing_when_its_cap_gets_smaller() -> N
         assert (info.record_count, info.evict_floor) == (4, 0)
 
 
-async def test_reader_behind_the_floor_sees_nothing_over_the_cap_where_records_are_in_segments() -> None:
+async def test_reader_below_the_floor_gets_no_record_over_the_cap_from_segments() -> None:
     async with sim_store(seal_records=4) as link:
         await link.create_topic("log", Kind.LOG, TopicConfig())
         await append(link, "log", rows("a", "b", "c", "d"))
@@ -50,7 +50,7 @@ async def test_job_that_failed_does_not_hold_the_loop_until_its_next_try() -> No
         assert len(topic.segments) == 1
 
 
-async def test_checkpoint_takes_down_positions_that_are_stored_and_no_staged_ones() -> None:
+async def test_checkpoint_has_stored_positions_and_no_staged_ones() -> None:
     async with sim_store() as link:
         await link.create_topic("log", Kind.LOG, TopicConfig())
         await append(link, "log", rows("a"), writer=WriterPosition("w", 1, b"", b"1"))
@@ -64,7 +64,7 @@ async def test_checkpoint_takes_down_positions_that_are_stored_and_no_staged_one
         await ack
 
 
-async def test_checkpoint_that_is_broken_off_leaves_what_it_took_down_to_the_next_one() -> None:
+async def test_cancelled_checkpoint_leaves_its_changes_to_the_next_one() -> None:
     async with sim_store() as link:
         await link.create_topic("log", Kind.LOG, TopicConfig())
         await append(link, "log", rows("a"))
@@ -79,7 +79,7 @@ async def test_checkpoint_that_is_broken_off_leaves_what_it_took_down_to_the_nex
         assert topic in link._table.dirty
 
 
-async def test_checkpoint_that_is_broken_off_before_its_cut_holds_no_append_back() -> None:
+async def test_checkpoint_cancelled_before_its_cut_blocks_no_append() -> None:
     async with sim_store(wal_shards=2) as link:
         for name in ("one", "two"):
             await link.create_topic(name, Kind.LOG, TopicConfig())
@@ -102,7 +102,7 @@ async def test_checkpoint_that_is_broken_off_before_its_cut_holds_no_append_back
 # retention's own task ------------------------------------------------------------------------------------------------
 
 
-async def test_topic_that_was_deleted_while_it_was_over_its_cap_owes_nothing() -> None:
+async def test_topic_deleted_while_over_its_cap_has_no_move_due() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         await link.create_topic("log", Kind.LOG, TopicConfig(cap_records=1))
@@ -116,7 +116,7 @@ async def test_topic_that_was_deleted_while_it_was_over_its_cap_owes_nothing() -
         assert topic not in link._parts.retention._due
 
 
-async def test_ttl_that_gets_shorter_counts_at_once_though_nobody_reads() -> None:
+async def test_shortened_ttl_applies_at_once_without_reads() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         await link.create_topic("log", Kind.LOG, TopicConfig(ttl_ms=3_600_000))
@@ -129,7 +129,7 @@ async def test_ttl_that_gets_shorter_counts_at_once_though_nobody_reads() -> Non
         assert topic.floors.ttl == 1
 
 
-async def test_topic_that_is_over_its_cap_all_the_time_does_not_keep_others_from_expiring() -> None:
+async def test_topic_constantly_over_its_cap_does_not_delay_expiry_of_others() -> None:
     clock = ManualClock()
     async with sim_store(clock=clock) as link:
         await link.create_topic("old", Kind.LOG, TopicConfig(ttl_ms=5_000))
@@ -153,7 +153,7 @@ async def test_topic_that_is_over_its_cap_all_the_time_does_not_keep_others_from
         assert expired == 1
 
 
-async def test_topic_whose_front_could_not_be_read_is_tried_again_though_nobody_reads() -> None:
+async def test_topic_whose_front_could_not_be_read_is_tried_again_without_reads() -> None:
     disk, clock = FaultyFs(SimFs()), ManualClock()
     async with sim_store(disk, clock=clock, cache_bytes=0) as link:
         await link.create_topic("log", Kind.LOG, TopicConfig(ttl_ms=10_000))

@@ -1,4 +1,4 @@
-"""Record deletes end to end: what goes, what is counted, what stays gone, wherever the log lies."""
+"""Record deletes end to end: removed records, counts, restarts, with the log in every place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOTH_ENDS = [Place.FRAMES, Place.SEGMENTS, Place.KILLED]
 
 
 def tagged(*tags: str | None) -> Batch:
-    """LOG records of these tags."""
+    """Make LOG records with these tags."""
     return Batch.from_rows([Record(tag=tag, key=None if tag is None else b"k" + tag.encode()) for tag in tags])
 
 
@@ -42,7 +42,7 @@ def key(value: bytes, kind: MatchKind = MatchKind.EQ) -> Match:
 
 
 async def log_of(store: PlacedStore, *appends: Sequence[str | None], config: TopicConfig | None = None) -> None:
-    """A LOG topic of these appends, each put in its place."""
+    """Make a LOG topic with these appends, each moved to its place."""
     await store.link.create_topic("t", Kind.LOG, config or TopicConfig())
     for tags in appends:
         await append(store.link, "t", tagged(*tags))
@@ -50,7 +50,7 @@ async def log_of(store: PlacedStore, *appends: Sequence[str | None], config: Top
 
 
 async def kv_of(store: PlacedStore, *appends: Sequence[tuple[str, str | None]]) -> None:
-    """A KV topic of these appends, each put in its place."""
+    """Make a KV topic with these appends, each moved to its place."""
     await store.link.create_topic("t", Kind.KV, TopicConfig())
     for pairs in appends:
         await append(store.link, "t", puts(*pairs))
@@ -82,7 +82,7 @@ async def live(store: PlacedStore, *keys: bytes) -> list[bytes | None]:
         (0, key(b"kz", MatchKind.PREFIX), [1, 2, 3, 4, 5, 6], 0),
     ],
 )
-async def test_delete_takes_what_it_means_once(
+async def test_delete_removes_the_matching_records_once(
     place: Place, before_seq: int, match: Match | None, left: list[int], count: int
 ) -> None:
     async with placed_store(place) as store:
@@ -165,7 +165,7 @@ async def test_bound_alone_trims_the_log_of_a_kv_topic_and_leaves_its_fold(place
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_delete_is_judged_after_what_retention_owed(place: Place) -> None:
+async def test_delete_counts_after_retention_is_enforced(place: Place) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a", "b"], ["a", "b"], ["a"], config=TopicConfig(cap_records=3))
         assert (await store.link.delete_records("t", match=tag("a"))).deleted_count == 2
@@ -204,7 +204,7 @@ async def test_segments_that_cannot_hold_the_match_are_not_read(monkeypatch: pyt
         assert len(read) == 3, "what was just read is in the cache"
 
 
-async def test_append_under_way_is_above_the_bound() -> None:
+async def test_append_in_flight_is_above_the_bound() -> None:
     async with placed_store(Place.FRAMES) as store:
         await log_of(store, ["a"])
         waiting = await store.link.stage(AppendRequest(topic="t", batch=tagged("a")))
@@ -215,7 +215,7 @@ async def test_append_under_way_is_above_the_bound() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_deletes_at_once_count_each_record_once(place: Place) -> None:
+async def test_concurrent_deletes_count_each_record_once(place: Place) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a", "b"] * 10, ["a", "b"] * 10)
         asked = [
@@ -232,7 +232,7 @@ async def test_deletes_at_once_count_each_record_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", [Place.FRAMES, Place.SEGMENTS])
-async def test_log_that_moves_during_a_delete_is_deleted_whole(place: Place) -> None:
+async def test_log_that_is_sealed_or_merged_during_a_delete_is_deleted_completely(place: Place) -> None:
     async with placed_store(place) as store:
         await log_of(store, *[["a", "b"]] * 8, config=TopicConfig(cap_records=100))
 
@@ -249,7 +249,7 @@ async def test_log_that_moves_during_a_delete_is_deleted_whole(place: Place) -> 
         assert await seqs(store) == [*range(2, 17, 2), *range(17, 23)]
 
 
-async def test_gap_records_stay_where_they_match_and_go_with_a_prefix() -> None:
+async def test_gap_records_survive_a_match_and_are_removed_by_a_bound() -> None:
     async with placed_store(Place.FRAMES) as store:
         await kv_of(store, [("k", "1")])
         # power loss: the gap takes a seq of its own
@@ -289,7 +289,7 @@ async def test_records_of_a_source_may_be_deleted() -> None:
         assert await live(store, b"k") == [None]
 
 
-async def test_erased_key_stays_away_when_its_source_says_it_again() -> None:
+async def test_erased_key_is_not_restored_when_its_source_repeats_it() -> None:
     async with placed_store(Place.FRAMES) as store:
         await store.link.create_topic("t", Kind.KV, TopicConfig())
         await store.link.put_source(SourceDefinition("s", "t", "bucket"))
@@ -312,7 +312,7 @@ async def test_erased_key_is_not_expected_any_more() -> None:
         assert result.first_seq == 2
 
 
-async def test_delete_that_may_not_be_is_refused() -> None:
+async def test_invalid_delete_is_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await kv_of(store, [("k", "1")])
         with pytest.raises(InvalidArgument):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SEEDS = 60
 
 
-class Run(TopicLife):
-    """A life, and all that is seen of it."""
+class RetentionLife(TopicLife):
+    """A topic's history, with checks of all reads."""
 
     async def judge(self) -> None:
         model, link = self.model, self.store.link
@@ -102,7 +102,7 @@ class Run(TopicLife):
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_store_keeps_what_the_semantics_say(seed: int) -> None:
-    run = Run(seed)
+async def test_store_keeps_the_records_that_the_semantics_define(seed: int) -> None:
+    run = RetentionLife(seed)
     await run.run(run.judge)
     assert run.model.evict_reason in (None, GapReason.CAP, GapReason.TTL, GapReason.EPHEMERAL)

@@ -1,4 +1,4 @@
-"""Splits: how they are cut and paged, what is passed on, what is refused, and what happens while one is read."""
+"""Splits: cutting, paging, batches passed on, refused requests, and changes of the log during a read."""
 
 from __future__ import annotations
 
@@ -53,38 +53,38 @@ K = Match(MatchField.KEY, MatchKind.EQ, b"k")
 
 
 async def filled(store: PlacedStore, count: int = 10, config: TopicConfig | None = None) -> None:
-    """A LOG topic with so many appends of three records."""
+    """Make a LOG topic with `count` appends of three records."""
     await store.link.create_topic("t", Kind.LOG, config or TopicConfig())
     for number in range(count):
         await append(store.link, "t", rows(*(f"{number}-{row}" for row in range(3))))
 
 
 async def cut(store: PlacedStore, **asked: object) -> list[tuple[int, int, int]]:
-    """First and last of each split, and its records."""
+    """Plan splits. Returns first, last and record count of each."""
     _, splits = await planned(store.link, "t", PlanRequest(**asked))  # type: ignore[arg-type]
     return [split[1:4] for split in splits]
 
 
 async def seqs(store: PlacedStore, split: Split, split_filter: SplitFilter = ALL) -> list[int | Gap]:
-    """What a split gives."""
+    """Read a split: seqs of records, and gaps."""
     found = await read_split(store.link, "t", split, epoch=1, split_filter=split_filter)
     return [item.seq if isinstance(item, Record) else item for item in found.items]
 
 
 async def frames_of(store: PlacedStore, split: Split, columns: Sequence[str] = ()) -> list[SplitFrame]:
-    """A split's frames as they come."""
+    """Read a split's frames."""
     return [frame async for frame in store.link.read_split("t", SplitRead(split, columns=tuple(columns)), epoch=1)]
 
 
 def damage(store: PlacedStore, *, number: int) -> None:
-    """Damage the first record batch of a topic's segment."""
+    """Damage the first record batch of segment `number` of the topic."""
     path = list(store.topic("t").segments)[number].path
     entry = read_footer(store.fs, path).batches[0]
     store.fs.content(path)[entry.offset + entry.length - 1] ^= 1
 
 
 async def merge_all(store: PlacedStore) -> None:
-    """Put one segment in the place of all of a topic's."""
+    """Merge all segments of the topic into one."""
     topic = store.topic("t")
     await store.link._parts.maintenance._planner._rewriter.rewrite(topic, list(topic.segments), stage="merge")
 
@@ -101,7 +101,7 @@ async def merge_all(store: PlacedStore) -> None:
 def test_parts_are_joined_up_to_the_bounds(
     parts: list[tuple[int, int, bool]], records_max: int, bytes_max: int, limit: int
 ) -> None:
-    """Page by page: nothing twice, nothing lost but what is passed over, no split that could have been one with the next."""
+    """Page by page: no part twice, none lost but skipped ones, and no two splits that would fit into one."""
     splits: list[Split] = []
     at, position, ends = 0, 0, []
     for rows_, _, _ in parts:
@@ -174,7 +174,7 @@ async def test_later_pages_have_the_head_of_the_first() -> None:
         assert (rest.first_seq, rest.end_seq, rest.head_seq) == (1, 31, 30)
 
 
-async def test_a_page_of_a_topic_made_anew_is_refused() -> None:
+async def test_a_page_of_a_recreated_topic_is_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         plan = await store.link.plan_splits("t", PlanRequest(max_records=3, limit=1))
@@ -184,7 +184,7 @@ async def test_a_page_of_a_topic_made_anew_is_refused() -> None:
             await store.link.plan_splits("t", PlanRequest(max_records=3, limit=1, mark=plan.mark))
 
 
-async def test_what_segments_deny_is_in_no_split_and_never_read() -> None:
+async def test_segments_ruled_out_by_the_filter_are_in_no_split_and_never_read() -> None:
     async with placed_store(Place.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig())
         for site in ("a", "b", "a"):
@@ -202,7 +202,7 @@ async def test_what_segments_deny_is_in_no_split_and_never_read() -> None:
         assert await seqs(store, Split(SplitKind.LOG, 1, 9), by_time) == [4, 5, 6]
 
 
-async def test_what_retention_took_is_a_gap_in_the_first_split() -> None:
+async def test_evicted_records_are_a_gap_in_the_first_split() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store, config=TopicConfig(cap_records=4))
         plan, splits = await planned(store.link, "t", PlanRequest(after_seq=2, max_records=2))
@@ -212,7 +212,7 @@ async def test_what_retention_took_is_a_gap_in_the_first_split() -> None:
         assert (plan.first_seq, await seqs(store, splits[0])) == (27, [27, 28, 29, 30])
 
 
-async def test_a_range_of_which_nothing_is_left_is_one_gap() -> None:
+async def test_a_range_without_records_left_is_one_gap() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store, config=TopicConfig(ttl_ms=1_000))
         store.clock.advance(2)
@@ -226,7 +226,7 @@ async def test_a_range_of_which_nothing_is_left_is_one_gap() -> None:
 # --- reads ----------------------------------------------------------------------------------------------------------
 
 
-async def test_whole_batches_are_passed_on_as_they_lie_on_disk() -> None:
+async def test_whole_batches_are_passed_on_as_stored() -> None:
     async with placed_store(Place.FRAMES, seal_records=9) as store:
         await filled(store)
         await store.seal()
@@ -273,7 +273,7 @@ async def test_gap_records_come_in_their_places(place: Place) -> None:
 
 
 @pytest.mark.parametrize("seals", [False, True])
-async def test_lost_seqs_are_counted_where_they_lie_and_told_where_their_record_does(seals: bool) -> None:
+async def test_lost_seqs_count_at_their_place_and_their_gap_comes_at_its_record(seals: bool) -> None:
     async with placed_store(Place.KILLED) as store:
         await filled(store)
         await store.stop(kill=True)
@@ -296,7 +296,7 @@ async def test_lost_seqs_are_counted_where_they_lie_and_told_where_their_record_
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_only_the_wanted_columns_are_sent_in_the_order_of_the_schema(place: Place) -> None:
+async def test_only_the_requested_columns_are_sent_in_schema_order(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.put()
@@ -325,7 +325,7 @@ async def test_a_large_append_comes_in_many_messages(durability: Durability) -> 
         assert counts == SplitCounts(10, 0, 0, 0)
 
 
-async def test_nodes_are_left_out_only_where_the_topic_says_so() -> None:
+async def test_nodes_are_excluded_only_if_the_topic_has_dedupe_node() -> None:
     split_filter = SplitFilter(RecordFilter(exclude_nodes=("n",)))
     for dedupe_node, expected in ((False, [1, 2]), (True, [2])):
         async with placed_store(Place.FRAMES) as store:
@@ -334,7 +334,7 @@ async def test_nodes_are_left_out_only_where_the_topic_says_so() -> None:
             assert await seqs(store, Split(SplitKind.LOG, 1, 2), split_filter) == expected
 
 
-async def test_shares_are_every_keyed_record_once() -> None:
+async def test_shares_contain_every_keyed_record_once() -> None:
     async with placed_store(Place.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig())
         await append(store.link, "t", Batch.from_rows([Record(key=b"%d" % n) for n in range(20)] + [Record()]))
@@ -346,7 +346,7 @@ async def test_shares_are_every_keyed_record_once() -> None:
 # --- while it is read -----------------------------------------------------------------------------------------------
 
 
-async def test_a_log_may_be_sealed_and_merged_while_it_is_read() -> None:
+async def test_a_log_may_be_sealed_and_merged_during_a_read() -> None:
     async with placed_store(Place.FRAMES, seal_records=6) as store:
         await filled(store)
         await store.seal()
@@ -363,7 +363,7 @@ async def test_a_log_may_be_sealed_and_merged_while_it_is_read() -> None:
         assert len(store.topic("t").segments) == 1
 
 
-async def test_retention_that_moves_while_a_split_is_read_is_a_gap_in_its_place() -> None:
+async def test_records_evicted_during_a_split_read_are_a_gap() -> None:
     async with placed_store(Place.FRAMES, seal_records=6) as store:
         await filled(store, config=TopicConfig(ttl_ms=1_000))
         await store.seal()
@@ -378,7 +378,7 @@ async def test_retention_that_moves_while_a_split_is_read_is_a_gap_in_its_place(
         assert rest == [Gap(7, 30, GapReason.TTL), SplitCounts(6, 24, 0, 0)]
 
 
-async def test_a_topic_deleted_while_a_split_is_read_ends_it() -> None:
+async def test_a_topic_deleted_during_a_split_read_ends_it() -> None:
     async with placed_store(Place.FRAMES, seal_records=6) as store:
         await filled(store)
         await store.seal()
@@ -391,7 +391,7 @@ async def test_a_topic_deleted_while_a_split_is_read_ends_it() -> None:
                 _ = [frame async for frame in frames]
 
 
-async def test_a_damaged_batch_ends_the_stream_and_is_told_to_maintenance() -> None:
+async def test_a_damaged_batch_ends_the_stream_and_is_counted() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await store.seal()
@@ -401,7 +401,7 @@ async def test_a_damaged_batch_ends_the_stream_and_is_told_to_maintenance() -> N
         assert store.link.status().corrupt_count == 1
 
 
-async def test_a_footer_that_is_damaged_ends_the_plan_and_is_told_to_maintenance() -> None:
+async def test_a_damaged_footer_ends_the_plan_and_is_counted() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await store.seal()
@@ -430,7 +430,7 @@ async def test_a_footer_that_is_damaged_ends_the_plan_and_is_told_to_maintenance
         (Split(SplitKind.BASE, 0, 3, base_seq=3, base_generation=1, as_of_seq=3), NotKv),
     ],
 )
-async def test_splits_that_no_plan_gave_are_refused(split: Split, error: type[EddylineError]) -> None:
+async def test_splits_that_no_plan_can_return_are_refused(split: Split, error: type[EddylineError]) -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         with pytest.raises(error):
@@ -449,7 +449,7 @@ async def test_splits_that_no_plan_gave_are_refused(split: Split, error: type[Ed
         (PlanRequest(split_filter=SplitFilter(share_count=65_537)), InvalidArgument),
     ],
 )
-async def test_plans_that_cannot_be_are_refused(asked: PlanRequest, error: type[EddylineError]) -> None:
+async def test_invalid_plans_are_refused(asked: PlanRequest, error: type[EddylineError]) -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         with pytest.raises(error):

@@ -1,4 +1,4 @@
-"""Who may read a split now: places, who waits for one, and how long."""
+"""Slots of split reads: bounded streams, bounded waiting, order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.manual_clock import ManualClock, settle
 
 
 class Streams:
-    """Calls that hold a place until they are told to go."""
+    """Calls that hold a slot until `end`."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -33,7 +33,7 @@ class Streams:
             self.refused.append(number)
 
 
-async def test_few_are_served_and_the_others_follow_in_their_order() -> None:
+async def test_few_streams_are_served_and_the_others_follow_in_order() -> None:
     streams = Streams()
     count = STREAMS_AT_ONCE + 3
     async with asyncio.TaskGroup() as tasks:
@@ -48,7 +48,7 @@ async def test_few_are_served_and_the_others_follow_in_their_order() -> None:
     assert (streams.turns.served, streams.turns.waiting) == (0, 0)
 
 
-async def test_more_than_may_wait_are_refused_at_once() -> None:
+async def test_streams_above_the_waiting_bound_are_refused_at_once() -> None:
     streams = Streams()
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(streams.stream(number)) for number in range(STREAMS_AT_ONCE + WAITING_MAX + 2)]
@@ -59,7 +59,7 @@ async def test_more_than_may_wait_are_refused_at_once() -> None:
     assert (streams.turns.served, streams.turns.waiting) == (0, 0)
 
 
-async def test_nobody_waits_for_ever() -> None:
+async def test_waits_are_bounded_in_time() -> None:
     streams = Streams()
     async with asyncio.TaskGroup() as tasks:
         for number in range(STREAMS_AT_ONCE + 1):
@@ -73,8 +73,8 @@ async def test_nobody_waits_for_ever() -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-async def test_who_is_cancelled_while_it_waits_takes_no_place(is_told: bool) -> None:
-    """Also where its turn has come in that very moment."""
+async def test_stream_cancelled_while_it_waits_takes_no_slot(is_told: bool) -> None:
+    """Also if its slot became free at that moment."""
     streams = Streams()
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(streams.stream(number)) for number in range(STREAMS_AT_ONCE + 2)]

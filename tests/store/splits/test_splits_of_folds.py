@@ -1,4 +1,4 @@
-"""Splits of a fold at a point: base and history, and when a later base took their place."""
+"""Splits of a fold at a point: base and history, and their replacement by a later base."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAPPED = TopicConfig(cap_records=2)
 
 
 async def filled(store: PlacedStore, config: TopicConfig = CAPPED) -> None:
-    """a, b and c are "1" at 1 to 3, a is "2" at 4, b is gone at 5, d is "1" at 6."""
+    """Append: a, b and c are "1" at 1 to 3, a is "2" at 4, b is deleted at 5, d is "1" at 6."""
     await store.link.create_topic("t", Kind.KV, config)
     for pairs in ([("a", "1"), ("b", "1")], [("c", "1")], [("a", "2"), ("b", None)], [("d", "1")]):
         await append(store.link, "t", puts(*pairs))
@@ -25,14 +25,14 @@ async def filled(store: PlacedStore, config: TopicConfig = CAPPED) -> None:
 
 
 async def fold_at(store: PlacedStore, seq: int, *, max_records: int = 2) -> dict[bytes, bytes | None]:
-    """The fold at a point, of its splits alone."""
+    """Read the fold at a point from its splits alone."""
     plan, splits = await planned(store.link, "t", PlanRequest(as_of_seq=seq, max_records=max_records))
     assert (plan.end_seq, plan.head_seq) == (seq + 1, store.topic("t").head_seq)
     return await folded(store, splits)
 
 
 async def folded(store: PlacedStore, splits: list[Split]) -> dict[bytes, bytes | None]:
-    """What splits give together: for each key the row with the highest seq."""
+    """Read splits together: for each key the value of the row with the highest seq."""
     newest: dict[bytes, Record] = {}
     for split in reversed(splits):  # in any order
         for item in (await read_split(store.link, "t", split, epoch=1)).items:
@@ -43,7 +43,7 @@ async def folded(store: PlacedStore, splits: list[Split]) -> dict[bytes, bytes |
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_fold_without_a_base_is_made_of_the_log_that_retention_left_on_disk(place: Place) -> None:
+async def test_a_fold_without_a_base_is_read_from_the_log_left_on_disk(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.link.get_topic("t")
@@ -54,7 +54,7 @@ async def test_a_fold_without_a_base_is_made_of_the_log_that_retention_left_on_d
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_fold_is_made_of_its_base_and_what_came_after(place: Place) -> None:
+async def test_a_fold_is_read_from_its_base_and_the_log_after_it(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.make_base("t")
@@ -72,7 +72,7 @@ async def test_a_fold_is_made_of_its_base_and_what_came_after(place: Place) -> N
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_point_below_the_base_is_answered_while_the_log_is_whole(place: Place) -> None:
+async def test_a_point_below_the_base_is_readable_while_the_log_is_complete(place: Place) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig())
         await store.make_base("t")
@@ -112,7 +112,7 @@ async def test_a_base_made_again_at_the_same_seq_is_another_one() -> None:
         assert await fold_at(store, 6) == {b"c": b"1", b"d": b"1"}
 
 
-async def test_history_that_a_later_base_took_the_place_of_is_gone() -> None:
+async def test_history_that_a_later_base_replaced_is_gone() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         _, splits = await planned(store.link, "t", PlanRequest(as_of_seq=6, max_records=1))
@@ -125,7 +125,7 @@ async def test_history_that_a_later_base_took_the_place_of_is_gone() -> None:
             await store.link.plan_splits("t", PlanRequest(as_of_seq=6, max_records=1, limit=1, mark=plan.mark))
 
 
-async def test_pages_go_on_from_the_base_into_the_history() -> None:
+async def test_pages_continue_from_the_base_into_the_history() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await store.make_base("t")
@@ -138,8 +138,8 @@ async def test_pages_go_on_from_the_base_into_the_history() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_deleted_prefix_leaves_points_for_which_every_key_is_answered(place: Place) -> None:
-    """c and a's "2" are in the fold still, a's "1" and b's "1" are not: they were deleted with the prefix."""
+async def test_a_deleted_prefix_leaves_points_at_which_every_key_is_readable(place: Place) -> None:
+    """c and a's "2" are still in the fold, a's "1" and b's "1" are not: they were deleted with the prefix."""
     async with placed_store(place) as store:
         await filled(store, TopicConfig())
         await store.link.delete_records("t", before_seq=5)
@@ -153,7 +153,7 @@ async def test_a_deleted_prefix_leaves_points_for_which_every_key_is_answered(pl
         assert await fold_at(store, 5) == {b"a": b"2", b"c": b"1"}
 
 
-async def test_rows_that_a_base_has_not_are_refused() -> None:
+async def test_row_numbers_above_the_bases_are_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         await store.make_base("t")
@@ -164,7 +164,7 @@ async def test_rows_that_a_base_has_not_are_refused() -> None:
         assert [item.seq for item in found.items] == [3]
 
 
-async def test_points_that_cannot_be_are_refused() -> None:
+async def test_invalid_points_are_refused() -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         with pytest.raises(CursorAhead):

@@ -1,4 +1,4 @@
-"""Seeded lives of one topic: what its splits give together is what readers of its log see, and what its fold was."""
+"""Seeded histories of one topic: its splits together return the records of log reads, and the fold at each point."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.sim
 SEEDS = 60
 
 
-class Run(TopicLife):
-    """A life, and its splits."""
+class SplitsLife(TopicLife):
+    """A topic's history, with its splits."""
 
     async def judge(self) -> None:
         for after_seq in {0, self.model.evict_floor, self.random.randint(0, self.model.head_seq)}:
@@ -126,6 +126,6 @@ def _passes(row: Record, split_filter: SplitFilter) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_splits_give_what_is_there_once(seed: int) -> None:
-    run = Run(seed)
+async def test_splits_return_each_record_once(seed: int) -> None:
+    run = SplitsLife(seed)
     await run.run(run.judge)

@@ -146,8 +146,8 @@ def test_every_link_leads_somewhere(document: str) -> None:
 def test_every_named_make_target_exists(document: str) -> None:
     makefile = text_of("Makefile")
     targets = {name for line in re.findall(r"^([a-z][a-z -]*):(?!=)", makefile, re.MULTILINE) for name in line.split()}
-    shown = spans(document) + [line.strip() for line in text_of(document).splitlines() if line.startswith("    ")]
-    words = [shlex.split(line, comments=True)[1:] for line in shown if line.startswith("make ")]
+    lines = spans(document) + [line.strip() for line in text_of(document).splitlines() if line.startswith("    ")]
+    words = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("make ")]
     named = {word for word in itertools.chain(*words) if re.fullmatch(r"[a-z-]+", word)}
     assert named <= targets
 
@@ -212,23 +212,23 @@ def test_every_command_line_in_documents_parses(document: str, capsys: pytest.Ca
 
 
 def test_every_verb_is_documented() -> None:
-    told = {span for span in spans("libs/cli/README.md") if re.fullmatch(r"[a-z-]+", span)}
-    assert set(subparsers(parser())) <= told
+    documented = {span for span in spans("libs/cli/README.md") if re.fullmatch(r"[a-z-]+", span)}
+    assert set(subparsers(parser())) <= documented
 
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_every_member_has_the_same_sections(member: str) -> None:
-    found = re.findall(r"^## (.*)$", text_of(f"{member}/README.md"), re.MULTILINE)
-    assert tuple(found) == SECTIONS
+    titles = re.findall(r"^## (.*)$", text_of(f"{member}/README.md"), re.MULTILINE)
+    assert tuple(titles) == SECTIONS
 
 
 def call_comments() -> dict[str, str]:
     """Each RPC's comment, by its name."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for path in sorted((ROOT / "proto" / "eddyline" / "v1").glob("*.proto")):
         for comment, name in re.findall(r"((?: +//.*\n)+) +rpc (\w+)", path.read_text(encoding="utf-8")):
-            found[f"{path.stem}.{name}"] = re.sub(r"\s*//\s*", " ", comment)
-    return found
+            comments[f"{path.stem}.{name}"] = re.sub(r"\s*//\s*", " ", comment)
+    return comments
 
 
 def reasons() -> set[str]:

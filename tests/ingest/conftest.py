@@ -45,5 +45,5 @@ async def sources(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Sour
 
 @pytest.fixture
 def bucket_name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has."""
+    """Return a name that no other test uses."""
     return re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)[:60] + xxh32_hexdigest(request.node.nodeid.encode())

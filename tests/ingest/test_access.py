@@ -1,4 +1,4 @@
-"""Access at ingest, with a store that asks too: sources by prefix, the caller carried along, writes into buckets."""
+"""Access at ingest, with a store that checks it too: sources by prefix, forwarded callers, writes into buckets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Served:
 
     @asynccontextmanager
     async def client(self, access: CallerAccess | None) -> AsyncIterator[Client]:
-        """A client that shows this."""
+        """A client with this key."""
         channels = Channels(access)
         try:
             yield Client(self._topology, channels=channels, clock=SystemClock(), random_source=NoJitter())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def logging_restored() -> Iterator[None]:
-    """A role's start takes the process's log over."""
+    """Restore the process's log, which a role's start replaces."""
     handlers, level = logging.root.handlers[:], logging.root.level
     yield
     logging.root.handlers[:] = handlers
@@ -54,7 +54,7 @@ def test_bad_settings_are_refused_by_name(name: str, value: str) -> None:
         load(IngestSettings, prefix=PREFIX, environ={PREFIX + name: value})
 
 
-def test_credentials_are_not_shown() -> None:
+def test_credentials_are_not_printed() -> None:
     assert masked_url(IngestSettings(nats_url="nats://user:secret@127.0.0.1:4222")) == "nats://***@127.0.0.1:4222"
 
 

@@ -1,4 +1,4 @@
-"""A sources file and the store that drift, as the command shows it: nothing of it ends ingest, and every way out works."""
+"""A sources file and a store that drift, through the command: no difference ends ingest, and every remedy works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.ingest.sources import SourceKit
 
 
-async def test_drift_is_shown_in_both_directions_and_ends_by_the_commands_it_names(
+async def test_drift_is_reported_in_both_directions_and_ends_by_the_commands_it_names(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))

@@ -1,4 +1,4 @@
-"""An ingest that is sent what nobody would send answers or refuses, and serves on."""
+"""An ingest that gets malformed calls answers or refuses them, and keeps serving."""
 
 from __future__ import annotations
 

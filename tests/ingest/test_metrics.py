@@ -1,4 +1,4 @@
-"""Ingest's metrics: all from the start, each source's own, equal to what was done; health leg by leg."""
+"""Ingest's metrics: all from the start, each source's own, equal to the work done; health by connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def now(role: IngestRole) -> Scrape:
 
 
 async def counts(role: IngestRole, source: str) -> dict[str, float]:
-    """Of one source, those that are not zero."""
+    """Counts of one source that are not zero."""
     seen = await now(role)
     return {name: value for name in PER_SOURCE if (value := seen.value(name, source=source))}
 
@@ -73,7 +73,7 @@ async def test_counts_of_a_source_are_what_was_done(at: Kit) -> None:
         assert 1 <= seen.value(telemetry.INGEST_APPLY_SECONDS) <= 2
 
 
-async def test_lag_is_told_while_the_store_does_not_take_it(at: Kit) -> None:
+async def test_lag_is_a_metric_while_the_store_accepts_no_report(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     async with at.ingest() as role:

@@ -1,4 +1,4 @@
-"""Gathering: bounds, columns, gaps in their places."""
+"""Tests of the gatherer: bounds, columns, gaps in their places."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from eddyline.ingest.copy.position import sample_of
 
 
 def add(gatherer: Gatherer, revision: int, data: bytes = b"x", meaning: Meaning = VALUE) -> Chunk:
-    """One message."""
+    """Add one message."""
     return gatherer.add(b"$KV.b.k", b"k", data, meaning, Delivery(revision, revision, revision * 10, 0))
 
 
 def sizes(gatherer: Gatherer) -> list[int]:
-    """Counts of all chunks, taken."""
+    """Pop all chunks, and return their counts."""
     found = []
     while (chunk := gatherer.pop()) is not None:
         found.append(chunk.count)
@@ -39,7 +39,7 @@ def test_chunks_end_before_a_mebibyte_and_a_larger_record_goes_alone() -> None:
     assert sizes(gatherer) == [2, 1, 1, 1]
 
 
-def test_what_comes_while_nothing_is_taken_joins_the_newest_chunk() -> None:
+def test_messages_that_arrive_before_a_chunk_is_popped_join_the_newest_one() -> None:
     gatherer = Gatherer()
     add(gatherer, 1)
     first = gatherer.pop()

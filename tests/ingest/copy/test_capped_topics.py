@@ -1,4 +1,4 @@
-"""Sources whose topic has a cap: what it can never hold at once goes in pieces, and a full one says what to do."""
+"""Sources whose topic has a cap: a batch above it goes in parts, and a full topic is the reason, with its remedy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_backlog_larger_than_the_cap_is_copied_in_pieces(
     assert kept == [b"%d" % number for number in range(40 - len(kept), 40)]
 
 
-async def test_full_topic_says_so_and_what_to_do_and_nothing_is_lost_or_repeated(
+async def test_full_topic_is_the_reason_with_its_remedy_and_loses_or_repeats_nothing(
     sources: SourceKit, bucket_name: str
 ) -> None:
     await make_stream(sources, bucket_name)

@@ -1,4 +1,4 @@
-"""The consumer by itself: bounds of what it asks for, and messages larger than a pull."""
+"""The consumer alone: bounds of its pulls, and messages larger than a pull."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def connected(at: Kit) -> AsyncIterator[tuple[Connection, JetStream]]:
-    """A connection of ingest's own kind."""
+    """Open a connection as ingest does."""
     connection = Connection(
         nats_access(IngestSettings(nats_url=at.url)),
         name="test",
@@ -47,7 +47,7 @@ async def connected(at: Kit) -> AsyncIterator[tuple[Connection, JetStream]]:
 def consumer(
     connection: Connection, jetstream: JetStream, stream: Stream, *, pull_bytes_max: int = 1 << 20
 ) -> Consumer:
-    """A consumer of everything."""
+    """Make a consumer of every message."""
     return Consumer(
         connection,
         jetstream,
@@ -79,7 +79,7 @@ async def test_message_larger_than_a_pull_is_fetched_alone_and_reading_goes_on(a
     assert found == sizes
 
 
-async def test_no_more_is_asked_for_than_the_window(at: Kit) -> None:
+async def test_pulls_request_no_more_than_the_window(at: Kit) -> None:
     await at.make_bucket()
     for number in range(WINDOW_RECORDS + 3_000):
         await at.client.publish(f"$KV.{at.bucket}.k{number}", b"")

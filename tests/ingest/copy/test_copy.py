@@ -46,7 +46,7 @@ async def test_empty_bucket_is_live_at_once_and_takes_the_first_value(at: Kit) -
     assert await at.fold() == {"a": b"1"}
 
 
-async def test_delete_purge_and_an_empty_value_are_told_apart(at: Kit) -> None:
+async def test_delete_purge_and_an_empty_value_are_distinguished(at: Kit) -> None:
     bucket = await at.make_bucket()
     for key in ("deleted", "purged", "empty"):
         await bucket.put(key, b"x")
@@ -108,7 +108,7 @@ async def test_repeated_headers_and_keys_that_are_not_utf8_come_through(at: Kit)
     assert b"\xff\xfe" in await at.entries()
 
 
-async def test_keys_that_clients_refuse_are_taken_as_they_are(at: Kit) -> None:
+async def test_keys_that_clients_refuse_are_copied_unchanged(at: Kit) -> None:
     await at.make_bucket()
     keys = ["a:b", "a~b", "é", "a.b.c", "a/b+c&d", "<x>"]
     for key in keys:

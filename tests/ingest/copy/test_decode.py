@@ -21,7 +21,7 @@ from eddyline.ingest.nats.stream import time_ns
 
 
 def block(*lines: bytes) -> bytes:
-    """A header block."""
+    """Make a header block."""
     return b"\r\n".join((b"NATS/1.0", *lines, b"", b""))
 
 
@@ -76,7 +76,7 @@ def test_meta_keeps_order_repeats_and_empty_values() -> None:
     )
 
 
-def test_header_names_that_are_not_utf8_are_shown_escaped() -> None:
+def test_header_names_that_are_not_utf8_are_escaped() -> None:
     assert decode_meta(parse_headers(block(b"\xff: 1")).meta)[0].name == "\\xff"
 
 

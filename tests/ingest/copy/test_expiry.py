@@ -1,4 +1,4 @@
-"""All the ways in which a bucket lets messages go by itself or at once: times to live, markers, purges, rollups."""
+"""All ways in which messages leave a bucket: times to live, markers, purges, rollups."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from tests.support.ingest.buckets import Kit
 
 NO_LOOK_S: Final = 60.0
-"""Of a test in which no look may be what tells."""
+"""Audit interval of tests in which no audit may find the change."""
 
 
 async def put_for_a_second(at: Kit, key: str) -> int:
-    """A value of the shortest life that the server takes; its revision."""
+    """Put a value with the shortest life that the server accepts; returns its revision."""
     return (await at.js.publish(f"$KV.{at.bucket}.{key}", b"short", msg_ttl=1.0)).seq
 
 
 async def rolled_up(at: Kit, key: str, what: str) -> int:
-    """A value that takes the place of its key's messages (`sub`), or of all (`all`); its revision."""
+    """Put a value that replaces its key's messages (`sub`), or all messages (`all`); returns its revision."""
     return (await at.js.publish(f"$KV.{at.bucket}.{key}", b"rolled up", headers={"Nats-Rollup": what})).seq
 
 
-async def test_message_that_expires_without_a_marker_takes_its_key_within_a_look(at: Kit) -> None:
+async def test_key_whose_message_expires_without_a_marker_is_deleted_by_an_audit(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     async with at.ingest(audit_interval_s=LOOK_S):
@@ -57,7 +57,7 @@ async def test_b12_list_get_and_log_agree_that_an_expired_key_is_gone(at: Kit) -
     assert (await at.ops())[-1] == (Op.DELETE, b"short")
 
 
-async def test_message_that_expires_with_a_marker_is_a_purge_without_a_look(at: Kit) -> None:
+async def test_message_that_expires_with_a_marker_is_a_purge_without_an_audit(at: Kit) -> None:
     # The server raises a message's life to that of the markers.
     bucket = await at.make_bucket(limit_marker_ttl=1)
     await at.make_source()
@@ -82,7 +82,7 @@ async def test_readers_tell_an_expiry_from_a_purge(at: Kit) -> None:
     assert ends[b"purged"].meta == ()
 
 
-async def test_age_with_markers_is_purges_without_a_look(at: Kit) -> None:
+async def test_age_with_markers_gives_purges_without_an_audit(at: Kit) -> None:
     bucket = await at.make_bucket(ttl=1, limit_marker_ttl=60)
     await at.make_source()
     async with at.ingest(audit_interval_s=NO_LOOK_S):
@@ -93,7 +93,7 @@ async def test_age_with_markers_is_purges_without_a_look(at: Kit) -> None:
     assert await at.fold() == {}
 
 
-async def test_marker_that_expired_while_nobody_read_still_takes_its_key(at: Kit) -> None:
+async def test_marker_that_expired_while_ingest_was_away_still_deletes_its_key(at: Kit) -> None:
     bucket = await at.make_bucket(limit_marker_ttl=1)
     await at.make_source()
     await bucket.put("kept", b"1")
@@ -145,7 +145,7 @@ async def test_purge_of_all_but_the_newest_messages_deletes_the_keys_of_the_rest
     assert await at.gaps() == []  # all of it had been read
 
 
-async def test_purge_up_to_a_revision_nobody_read_is_told(at: Kit) -> None:
+async def test_purge_of_unread_revisions_is_a_gap(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     await copied(at, await bucket.put("a", b"1"))

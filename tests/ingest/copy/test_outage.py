@@ -1,4 +1,4 @@
-"""What breaks while a source copies: NATS, its consumer, the store, the lease."""
+"""Failures while a source copies: of NATS, its consumer, the store, the lease."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def started(at: Kit) -> KeyValue:
-    """A bucket and a source of it."""
+    """Make a bucket and a source of it."""
     bucket = await at.make_bucket()
     await at.make_source()
     return bucket
@@ -107,7 +107,7 @@ async def test_server_that_hangs_is_noticed_by_its_missing_heartbeat(tmp_path: P
         server.stop()
 
 
-async def test_consumer_deleted_at_the_server_is_made_anew(at: Kit) -> None:
+async def test_consumer_deleted_at_the_server_is_recreated(at: Kit) -> None:
     bucket = await started(at)
     async with at.ingest():
         await at.reaches(await bucket.put("a", b"1"))
@@ -197,7 +197,7 @@ async def test_batch_applied_without_an_answer_is_not_applied_twice(at: Kit) -> 
     assert await revisions(at) == [1, 2, 3]
 
 
-async def test_another_stored_position_is_taken_over(at: Kit) -> None:
+async def test_another_stored_position_is_adopted(at: Kit) -> None:
     bucket = await started(at)
     async with at.ingest():
         await at.reaches(await bucket.put("a", b"1"))
@@ -258,7 +258,7 @@ async def test_one_defect_does_not_end_the_other_sources(at: Kit) -> None:
         assert set(role.ownership.held) == {"broken", at.bucket}
 
 
-async def test_store_of_another_cluster_is_said_once_and_asked_slowly(
+async def test_store_of_another_cluster_is_logged_once_and_polled_slowly(
     at: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await started(at)

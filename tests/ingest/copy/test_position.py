@@ -62,7 +62,7 @@ GOLDEN = {
         1, 500, bytes(range(16)), 7, 123_456_789
     ),
 }
-"""Positions as stores have them, of every format."""
+"""Stored positions of every format."""
 
 
 @pytest.mark.parametrize("stored", GOLDEN)
@@ -89,6 +89,6 @@ def test_a_newer_format_is_refused() -> None:
             decode_position(stored)
 
 
-def test_sample_tells_subject_from_data() -> None:
+def test_sample_distinguishes_subject_from_data() -> None:
     assert sample_of(b"a", b"b") != sample_of(b"ab", b"")
     assert len(sample_of(b"", b"")) == 16

@@ -1,4 +1,4 @@
-"""States, and what ends them."""
+"""States, and the events that end them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
     assert progress.revisions_per_s == 0
 
 
-def test_the_last_decision_stays_through_what_goes_on_by_itself() -> None:
+def test_the_last_decision_outlasts_states_that_are_no_decisions() -> None:
     clock = ManualClock()
     progress = Progress(clock, "s")
     progress.set_state("SNAPSHOT", detail="from the beginning")
@@ -149,7 +149,7 @@ def test_what_is_reported_fits_the_contract() -> None:
     assert max(len(text.encode()) for text in (*detail.warnings, detail.file_drift)) == 1024
 
 
-def test_a_look_that_shows_another_setting_or_server_is_reported_at_once() -> None:
+def test_another_setting_or_server_of_the_stream_is_reported_at_once() -> None:
     progress = Progress(ManualClock(), "s")
     progress.set_stream_settings(STREAM)
     assert not progress.changed.is_set()

@@ -1,4 +1,4 @@
-"""Purges of what was not read yet: told as lost, whatever the bucket's settings say and however it is written again."""
+"""Purges of unread messages: reported as lost, whatever the bucket's settings are and however it is written again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def make_plain(at: Kit | SourceKit, name: str, history: int) -> KeyValue:
-    """A bucket that evicts nothing and lets nothing expire, as older clients and the command of NATS make it."""
+    """Make a bucket without eviction and expiry, as older clients and NATS's command make it."""
     await at.js.add_stream(
         name=f"KV_{name}",
         subjects=[f"$KV.{name}.>"],
@@ -33,7 +33,7 @@ async def make_plain(at: Kit | SourceKit, name: str, history: int) -> KeyValue:
 
 @pytest.mark.parametrize("history", [1, 5, 64])
 @pytest.mark.parametrize("after", ["nothing", "other keys", "the same keys"])
-async def test_purge_while_nobody_reads_is_a_source_gap(at: Kit, history: int, after: str) -> None:
+async def test_purge_while_ingest_is_away_is_a_source_gap(at: Kit, history: int, after: str) -> None:
     bucket = await make_plain(at, at.bucket, history)
     await at.make_source()
     await bucket.put("a", b"1")
@@ -53,7 +53,7 @@ async def test_purge_while_nobody_reads_is_a_source_gap(at: Kit, history: int, a
     assert set(await at.fold()) == keys
 
 
-async def test_purge_of_a_stream_while_nobody_reads_is_a_source_gap(sources: SourceKit, bucket_name: str) -> None:
+async def test_purge_of_a_stream_while_ingest_is_away_is_a_source_gap(sources: SourceKit, bucket_name: str) -> None:
     await sources.js.add_stream(name=bucket_name, subjects=[f"{bucket_name}.>"], discard=DiscardPolicy.NEW)
     await sources.define(SourceDefinition("s", "t", stream=bucket_name))
     async with sources.ingest():
@@ -121,5 +121,5 @@ async def test_purge_during_the_first_copy_is_a_source_gap_of_what_was_not_read(
 
 
 async def is_last(at: Kit, revision: int) -> bool:
-    """True = the bucket has got so far."""
+    """True = the bucket has reached this revision."""
     return (await at.js.stream_info(f"KV_{at.bucket}")).state.last_seq >= revision

@@ -75,7 +75,7 @@ async def test_stream_is_copied_once_across_takeovers(sources: SourceKit, bucket
     assert [row.data for row in await sources.rows("t")] == [b"%d" % number for number in range(1, sent + 1)]
 
 
-async def test_messages_missing_in_a_stream_are_told_as_gaps(sources: SourceKit, bucket_name: str) -> None:
+async def test_messages_missing_in_a_stream_are_gaps(sources: SourceKit, bucket_name: str) -> None:
     await make_stream(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", stream=bucket_name))
     for number in range(10):
@@ -89,7 +89,7 @@ async def test_messages_missing_in_a_stream_are_told_as_gaps(sources: SourceKit,
 
 
 @pytest.mark.parametrize("leaves", ["at once", "by a pause", "by a stop"])
-async def test_messages_missing_at_the_end_of_a_stream_are_told_however_the_source_goes_on(
+async def test_messages_missing_at_the_end_of_a_stream_are_a_gap_whatever_happens_to_the_source(
     sources: SourceKit, bucket_name: str, leaves: str
 ) -> None:
     await make_stream(sources, bucket_name)
@@ -114,7 +114,7 @@ async def test_messages_missing_at_the_end_of_a_stream_are_told_however_the_sour
 
 
 @pytest.mark.parametrize("policy", ["RESYNC", "STOP"])
-async def test_stream_made_again_goes_on_at_its_beginning_with_the_rest_told(
+async def test_recreated_stream_is_read_from_its_start_after_a_gap_for_the_old_one(
     sources: SourceKit, bucket_name: str, policy: str
 ) -> None:
     await make_stream(sources, bucket_name)
@@ -138,9 +138,7 @@ async def test_stream_made_again_goes_on_at_its_beginning_with_the_rest_told(
     assert await sources.gaps("t") == [(2, 0)], "what the old stream had behind revision 1 nobody knows"
 
 
-async def test_what_a_stream_made_again_had_dropped_before_it_was_read_is_told(
-    sources: SourceKit, bucket_name: str
-) -> None:
+async def test_revisions_that_a_recreated_stream_dropped_unread_are_a_gap(sources: SourceKit, bucket_name: str) -> None:
     await make_stream(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", stream=bucket_name, on_recreated="RESYNC"))
     async with sources.ingest():
@@ -374,7 +372,7 @@ async def test_dead_letters_go_on_where_their_topic_was_deleted(sources: SourceK
     ("config", "words"),
     [({"subjects": ["foo.taken"]}, "it is no bucket"), ({"retention": "workqueue"}, "it is a work queue")],
 )
-async def test_stream_that_cannot_be_copied_says_why(
+async def test_stream_that_cannot_be_copied_has_the_reason(
     sources: SourceKit, bucket_name: str, config: dict[str, object], words: str
 ) -> None:
     name = f"KV_{bucket_name}"

@@ -1,4 +1,4 @@
-"""A chunk's trace: of its first sampled message, found in the headers as NATS carries them; others are links."""
+"""A chunk's trace: that of its first sampled message, from the headers as NATS carries them; later ones are links."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_message_by_chance_begins_a_trace_and_a_second_one_adds_nothing() -> Non
 @pytest.mark.parametrize(
     "line", ["traceparent:{}", "Traceparent: {}", "TRACEPARENT:  {} ", "a: b\r\ntraceparent: {}\r\nc: d"]
 )
-def test_header_is_found_as_it_may_be_written(line: str) -> None:
+def test_trace_header_is_read_in_any_case_and_place(line: str) -> None:
     made, chunk = tracer(), Chunk()
     trace_message(made, chunk, headers(line.format(traceparent(5))), 1, "s")
     assert chunk.trace is not None

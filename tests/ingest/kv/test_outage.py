@@ -1,4 +1,4 @@
-"""Writes when something breaks: NATS away, hanging or killed, a bucket deleted under a write, callers that leave."""
+"""Writes during failures: NATS away, hanging or killed, a bucket deleted under a write, callers that leave."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def own_server(folder: Path) -> AsyncIterator[tuple[NatsServer, Kit, IngestRole]]:
-    """A server that a test may break, with a bucket that is copied."""
+    """Run a server that a test may break, with a bucket that is copied."""
     server = NatsServer(folder)
     server.start()
     try:
@@ -97,7 +97,7 @@ async def test_a_server_killed_in_the_write_leaves_it_unknown_at_once(tmp_path: 
 
 
 async def unknown(role: IngestRole, bucket: object) -> bool:
-    """True = a write was told to be unknown."""
+    """True = the write failed with an unknown outcome."""
     try:
         await role.writer._publisher.publish(bucket, "$KV.b.k", b"1", {}, timeout_s=60)  # type: ignore[arg-type]
     except WriteUnknown:
@@ -105,7 +105,7 @@ async def unknown(role: IngestRole, bucket: object) -> bool:
     return False
 
 
-async def test_a_bucket_deleted_under_a_write_is_told(at: Kit) -> None:
+async def test_a_bucket_deleted_under_a_write_is_an_error(at: Kit) -> None:
     await at.make_bucket()
     async with at.ingest() as role:
         await role.connection.wait_connected()
@@ -115,7 +115,7 @@ async def test_a_bucket_deleted_under_a_write_is_told(at: Kit) -> None:
             await role.writer._publisher.publish(bucket, f"$KV.{at.bucket}.k", b"1", {}, timeout_s=5)
 
 
-async def test_a_bucket_made_anew_under_a_write_has_its_own_identity(at: Kit) -> None:
+async def test_a_bucket_recreated_under_a_write_has_its_own_identity(at: Kit) -> None:
     bucket = await at.make_bucket()
     for _ in range(3):
         await bucket.put("x", b"")
@@ -130,7 +130,7 @@ async def test_a_bucket_made_anew_under_a_write_has_its_own_identity(at: Kit) ->
         assert (await role.writer._created_ns(known, 1)).to_bytes(8, "little") == written.stream_identity
 
 
-async def test_a_write_that_is_not_applied_in_time_says_its_revision(at: Kit) -> None:
+async def test_a_write_that_is_not_applied_in_time_fails_with_its_revision(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     async with at.ingest() as role:
@@ -177,7 +177,7 @@ async def test_a_source_deleted_while_waited_for_ends_the_wait(at: Kit) -> None:
 
 
 async def pending_reason(role: IngestRole, bucket: str) -> str:
-    """Why a write that was waited for was not applied."""
+    """Why a write with a wait was not applied."""
     try:
         await role.writer.put(target(bucket, wait=True), b"1")
     except ApplyPending as error:
@@ -185,7 +185,7 @@ async def pending_reason(role: IngestRole, bucket: str) -> str:
     return ""
 
 
-async def test_waiters_of_one_source_share_their_looks_and_do_not_poll(at: Kit) -> None:
+async def test_waiters_of_one_source_share_its_polls(at: Kit) -> None:
     await at.make_bucket()
     await at.make_source()
     async with at.ingest() as role:
@@ -276,7 +276,7 @@ async def test_a_store_that_hangs_takes_no_longer_than_the_call_has(at: Kit, mon
 
 
 def is_publishing(role: IngestRole) -> bool:
-    """A write is under way."""
+    """True = a write is in flight."""
     return any(subject.startswith("$kv.") for subject in role.connection._publishing)
 
 

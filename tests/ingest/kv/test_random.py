@@ -1,4 +1,4 @@
-"""Random writes of a few keys by two replicas, each held against what compare-and-set must make of it."""
+"""Random writes of a few keys by two replicas, each compared with a model of compare-and-set."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROUNDS = 150
 
 @dataclass
 class Model:
-    """The bucket as it must be: the last revision of each key, and its live values."""
+    """Model of the bucket: the last revision of each key, and its live values."""
 
     last: int
     revisions: dict[bytes, int]
     values: dict[bytes, bytes]
 
     def takes(self, key: bytes, value: bytes | None) -> int:
-        """A write that was made; its revision. None = a marker."""
+        """Record a write, and return its revision. None = a marker."""
         self.last += 1
         self.revisions[key] = self.last
         if value is None:
@@ -39,7 +39,7 @@ class Model:
 
 
 async def step(at: Kit, writer: KvWriter, model: Model, rng: Random, number: int) -> None:
-    """One write, its outcome known before."""
+    """Make one write and compare its outcome with the model's."""
     key, value = rng.choice(KEYS), b"%d" % number if rng.random() < 0.9 else b""
     place = target(at.bucket, key, wait=rng.random() < 0.2)
     known = model.revisions.get(key, 0)
@@ -72,7 +72,7 @@ async def step(at: Kit, writer: KvWriter, model: Model, rng: Random, number: int
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_each_write_ends_as_compare_and_set_says(at: Kit, seed: int) -> None:
+async def test_each_write_ends_as_compare_and_set_demands(at: Kit, seed: int) -> None:
     bucket = await at.make_bucket(history=rng_history(seed))
     await at.make_source()
     rng, model = Random(seed), Model(0, {}, {})
@@ -91,5 +91,5 @@ async def test_each_write_ends_as_compare_and_set_says(at: Kit, seed: int) -> No
 
 
 def rng_history(seed: int) -> int:
-    """Buckets of no, some and much history."""
+    """Yield buckets of no, some and much history."""
     return (1, 5, 64)[seed % 3]

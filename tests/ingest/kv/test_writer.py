@@ -47,14 +47,14 @@ TOMBSTONES = (
 
 @asynccontextmanager
 async def writer(at: Kit) -> AsyncIterator[KvWriter]:
-    """A writer over a connection that stands."""
+    """A writer over an open connection."""
     async with at.ingest() as role:
         await role.connection.wait_connected()
         yield role.writer
 
 
 async def make_stream(at: Kit, **changes: object) -> None:
-    """The bucket, as KV clients make it, with changes of its stream's configuration."""
+    """Make the bucket as KV clients do, with changes of its stream's configuration."""
     config = {
         "name": f"KV_{at.bucket}",
         "subjects": [f"$KV.{at.bucket}.>"],
@@ -277,7 +277,7 @@ async def test_a_time_to_live_needs_a_bucket_that_allows_it_and_a_second(at: Kit
     assert (await (await at.js.key_value(at.bucket)).status()).values == 0
 
 
-async def test_the_longest_time_to_live_is_taken(at: Kit) -> None:
+async def test_the_longest_time_to_live_is_accepted(at: Kit) -> None:
     await make_stream(at, allow_msg_ttl=True)
     async with writer(at) as kv_writer:
         await kv_writer.create(target(at.bucket), b"1", ttl_ms=kv.TTL_MS_MAX)
@@ -315,7 +315,7 @@ async def test_a_value_is_bound_by_the_bucket_the_server_and_the_record(at: Kit)
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-async def test_a_traced_write_has_its_caller_s_context_beside_what_nats_compares(at: Kit) -> None:
+async def test_a_traced_write_has_its_caller_s_context_and_the_compare_headers(at: Kit) -> None:
     await at.make_bucket()
     async with writer(at) as kv_writer:
         traced = replace(target(at.bucket), traceparent=TRACEPARENT)
@@ -360,7 +360,7 @@ async def test_what_the_server_does_not_take_is_never_sent(at: Kit) -> None:
         assert not role.connection.lost.is_set()
 
 
-async def test_a_full_bucket_says_so(at: Kit) -> None:
+async def test_a_write_into_a_full_bucket_is_refused_as_full(at: Kit) -> None:
     await make_stream(at, max_bytes=1_000)
     async with writer(at) as kv_writer:
         with pytest.raises(BucketFull):
@@ -400,7 +400,7 @@ async def test_key_that_no_source_takes_is_not_waited_for_nor_written(at: Kit) -
             assert written.applied == ("rest",)
 
 
-async def test_waiting_for_nobody_is_refused_before_anything_is_written(at: Kit) -> None:
+async def test_waiting_without_a_source_of_the_key_is_refused_before_the_write(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     await at.js.create_key_value(bucket=at.bucket + "2")

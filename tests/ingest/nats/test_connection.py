@@ -1,4 +1,4 @@
-"""Which server ingest stays with: one that answers nothing is left, where there is another."""
+"""Choice of the server: a connection leaves one that answers nothing, if there is another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def connected(url: str, monkeypatch: pytest.MonkeyPatch, *, mute_s: float) -> AsyncIterator[Connection]:
-    """A connection that stands."""
+    """An open connection."""
     monkeypatch.setattr("eddyline.ingest.nats.connection.MUTE_S", mute_s)
     monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MAX", 0.1)
     access = nats_access(IngestSettings(nats_url=url))
@@ -40,7 +40,7 @@ async def connected(url: str, monkeypatch: pytest.MonkeyPatch, *, mute_s: float)
 
 
 def server_of(connection: Connection) -> str:
-    """Where it is connected to."""
+    """Address of the connection's server."""
     url = connection.client.connected_url
     assert url is not None
     return url.geturl()
@@ -80,7 +80,7 @@ async def test_only_server_and_one_that_answers_now_and_then_are_not_left(
 
 
 def replica(active_ms: int, *, current: bool = False, offline: bool = False) -> Json:
-    """Another server of a stream, as its leader sees it."""
+    """Another server of a stream, as its leader reports it."""
     return {"name": "n", "current": current, "active": active_ms * 1_000_000} | ({"offline": True} if offline else {})
 
 
@@ -99,7 +99,7 @@ def replica(active_ms: int, *, current: bool = False, offline: bool = False) -> 
         ({"leader": "", "replicas": []}, False),
     ],
 )
-def test_stream_is_taken_from_a_leader_with_a_majority_only(cluster: Json | None, believed: bool) -> None:
+def test_stream_is_accepted_only_from_a_leader_with_a_majority(cluster: Json | None, believed: bool) -> None:
     assert has_majority({"cluster": cluster} if cluster is not None else {}) is believed
 
 

@@ -19,7 +19,7 @@ TOPIC = TopicInfo("t", 1, Kind.KV, TopicConfig(), 0, 1, "", 1_700_000_000_000)
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**31),
 )
-def test_a_name_is_one_that_jetstream_takes_and_tells_its_fence(
+def test_a_name_is_valid_for_jetstream_and_contains_its_fence(
     cluster: str, source: str, fence: int, attempt: int
 ) -> None:
     check_name(source, "source")
@@ -31,7 +31,7 @@ def test_a_name_is_one_that_jetstream_takes_and_tells_its_fence(
     assert fence_in(prefix, name) == fence
 
 
-def test_sources_whose_shown_names_are_equal_differ() -> None:
+def test_sources_with_equal_readable_names_have_different_prefixes() -> None:
     assert name_prefix("c", "a.b", TOPIC) != name_prefix("c", "a:b", TOPIC)
     assert name_prefix("c-a", "b", TOPIC) != name_prefix("c", "a-b", TOPIC)
     prefix = name_prefix("c", "a", TOPIC)

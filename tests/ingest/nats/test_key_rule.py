@@ -1,4 +1,4 @@
-"""How a bucket's subjects become keys: every way in which NATS fills a bucket's stream is copied whole, or stops by name."""
+"""Subjects to keys: every way in which NATS fills a bucket's stream is copied whole, or stops with the subjects named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Config = dict[str, object]
 
 @pytest.fixture(autouse=True)
 def short_name(at: Kit) -> None:
-    """A reason is cut where it is long."""
+    """Return a short name: a long reason is cut."""
     at.bucket = f"r{xxh32_hexdigest(at.bucket.encode())}"
 
 
@@ -38,7 +38,7 @@ async def configure(at: Kit, name: str, config: Config, *, verb: str = "CREATE")
 
 
 async def filled(at: Kit, bucket: str) -> KeyValue:
-    """A bucket of two keys, one of which was deleted."""
+    """Make a bucket of two keys, one of which was deleted."""
     made = await at.js.create_key_value(bucket=bucket, history=5)
     await made.put("a", b"0")
     await made.put("a", b"1")
@@ -49,7 +49,7 @@ async def filled(at: Kit, bucket: str) -> KeyValue:
 
 
 async def difference_count(at: Kit, role: IngestRole) -> int:
-    """How many keys `verify` finds to differ."""
+    """Number of keys that differ by `verify`."""
     definition = SourceDefinition(at.bucket, at.bucket, at.bucket)
     found = await role.comparer.compare(definition, name=role.new_compare_name(), settle_s=0.2, limit=10)
     assert found.bucket_count == 2
@@ -57,7 +57,7 @@ async def difference_count(at: Kit, role: IngestRole) -> int:
 
 
 def of_origin(origin: str, dest: str = "") -> Config:
-    """A mirror's or a source's origin, with its transform where there is one."""
+    """Origin of a mirror or a source, with its transform if it has one."""
     moves = [{"src": f"$KV.{origin}.>", "dest": dest}] if dest else []
     return {"name": f"KV_{origin}"} | ({"subject_transforms": moves} if moves else {})
 
@@ -122,7 +122,7 @@ async def test_a_mirror_that_was_empty_is_copied_by_what_comes(at: Kit) -> None:
 
 
 def foreign(bucket: str) -> dict[str, Config]:
-    """Buckets that hold subjects which are no keys of theirs."""
+    """Buckets with subjects that are none of their keys."""
     own = f"$KV.{bucket}.>"
     return {
         "source that is not transformed": {"subjects": [own], "sources": [of_origin(f"{bucket}_o")]},

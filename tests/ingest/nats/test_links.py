@@ -1,4 +1,4 @@
-"""What lies between ingest and NATS: links that break, servers that come and go, consumers that vanish, and a leaf node."""
+"""The path from ingest to NATS: links that break, servers that come and go, consumers that vanish, and a leaf node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FLAPS = 50
 TRIES = 100
-"""More than the 60 after which the client library gives up by itself."""
+"""More than the 60 after which nats-py gives up."""
 
 
 async def test_consumer_deleted_under_an_idle_bucket_is_noticed_without_traffic(at: Kit) -> None:
@@ -175,14 +175,14 @@ async def test_fifty_sources_that_start_under_a_writer_are_live_with_all_that_wa
 
 
 async def _write(bucket: KeyValue, stop: asyncio.Event) -> None:
-    """Put until told: the client may swallow a cancellation."""
+    """Put until the stop event: the client may swallow a cancellation."""
     number = 0
     while not stop.is_set():
         number += 1
         await bucket.put(f"w{number % 50}", b"x")
 
 
-async def test_each_leg_has_a_word_of_its_own(at: Kit) -> None:
+async def test_each_connection_has_a_reason_of_its_own(at: Kit) -> None:
     bucket = await started(at)
     async with RouteProxy(at.url.removeprefix("nats://")) as link:
         at.url = f"nats://{link.address}"
@@ -205,7 +205,7 @@ async def test_each_leg_has_a_word_of_its_own(at: Kit) -> None:
 
 
 def told(role: IngestRole) -> tuple[bool, str, bool]:
-    """What GetStatus says: ready, why not, and whether NATS is connected."""
+    """GetStatus of the replica: ready, the reason, and whether NATS is connected."""
     status = ingest_status(role.readiness, role.ownership, role.verifier)
     return status.ready, status.reason, status.detail.nats_connected  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""A NATS that permits little and sets limits: ingest asks within them, and a state's reason names what was refused."""
+"""A NATS with few permissions and with limits: ingest stays within them, and a state's reason names the denied subject."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ API: Final = (
 
 
 def config(*, inbox: str = "_INBOX.>", without: str = "", limits: str = "") -> str:
-    """A server whose user `ingest` has these permissions."""
+    """Configuration of a server whose user `ingest` has these permissions."""
     allowed = [f'"$JS.API.{path}.>"' for path in API if path != without] + ['"$KV.>"']
     return (
         f"jetstream {{ {limits} }}\naccounts: {{ A: {{ jetstream: enabled, users: [\n"
@@ -46,7 +46,7 @@ def config(*, inbox: str = "_INBOX.>", without: str = "", limits: str = "") -> s
 
 @asynccontextmanager
 async def locked(folder: Path, text: str) -> AsyncIterator[tuple[SourceKit, NatsServer]]:
-    """Sources that write as `other`, and ingest's user `ingest`."""
+    """A kit that writes as `other`, and ingest's user `ingest`."""
     with contextmanager(running)(folder / "nats", config=text) as server:
         async with source_kit(f"nats://other:other@{server.address}", folder) as sources:
             sources.url = f"nats://ingest:ingest@{server.address}"
@@ -54,14 +54,14 @@ async def locked(folder: Path, text: str) -> AsyncIterator[tuple[SourceKit, Nats
 
 
 async def filled(sources: SourceKit) -> int:
-    """A bucket with a source; its last revision."""
+    """Make a bucket with a source; returns its last revision."""
     bucket = await sources.js.create_key_value(KeyValueConfig(bucket=BUCKET, history=5))
     await sources.define(SourceDefinition(BUCKET, BUCKET, BUCKET))
     return await bucket.put("k", b"1")
 
 
 async def reason_has(sources: SourceKit, words: str) -> None:
-    """Wait until the source's reason has these words, and is not copied."""
+    """Wait until the source's reason contains a text, and nothing is copied."""
 
     async def holds() -> bool:
         report = (await sources.link.get_source(BUCKET)).report
@@ -99,7 +99,7 @@ async def test_a_permission_that_is_missing_is_named(tmp_path: Path, path: str) 
             await reason_has(sources, f"NATS does not permit us to publish to $JS.API.{path}.KV_{BUCKET}")
 
 
-async def test_a_server_that_bounds_pulls_is_asked_within_its_bound(tmp_path: Path) -> None:
+async def test_pulls_stay_within_the_bound_of_the_server(tmp_path: Path) -> None:
     async with locked(tmp_path, config(limits="limits { max_request_batch: 7 }")) as (sources, _):
         await filled(sources)
         js = sources.js

@@ -1,4 +1,4 @@
-"""Being let in at NATS: credentials in their order, TLS, and no secret in anything that is said."""
+"""Login at NATS: credentials in their order, TLS, and no secret in any output."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ async def let_in(settings: IngestSettings) -> bool:
 
 
 async def refused(settings: IngestSettings) -> str:
-    """What is said of a connection that does not come about."""
+    """Error of a connection that cannot be made."""
     async with connection(settings) as made:
         return await trouble_of(made)
 
 
 async def trouble_of(made: Connection) -> str:
-    """The first trouble of a connection that does not stand."""
+    """First error of a connection that does not come up."""
     async with asyncio.timeout(HANG_S):
         while not made.trouble:  # noqa: ASYNC110 - nats-py's own tasks find it, and say it to nobody else
             await asyncio.sleep(0)
@@ -118,7 +118,7 @@ async def test_a_credentials_file_is_read_again_at_each_connection(tmp_path: Pat
                 await asyncio.wait_for(made.wait_connected(), 10)
 
 
-async def test_credentials_that_expire_under_a_connection_are_taken_from_the_file_anew(
+async def test_credentials_that_expire_under_a_connection_are_read_again_from_the_file(
     tmp_path: Path, accounts: Accounts
 ) -> None:
     file = tmp_path / "user.creds"
@@ -132,7 +132,7 @@ async def test_credentials_that_expire_under_a_connection_are_taken_from_the_fil
             await asyncio.wait_for(made.wait_connected(), 10)
 
 
-async def test_user_and_password_of_the_url_are_percent_decoded_and_not_dialled(tmp_path: Path) -> None:
+async def test_user_and_password_of_the_url_are_percent_decoded_and_removed_from_it(tmp_path: Path) -> None:
     async with served(tmp_path, PASSWORD_CONFIG) as server:
         settings = IngestSettings(nats_url=f"nats://me%40here:{PASSWORD_IN_URL}@{server.address}")
         assert nats_access(settings).servers == (f"nats://{server.address}",)
@@ -141,7 +141,7 @@ async def test_user_and_password_of_the_url_are_percent_decoded_and_not_dialled(
         assert "Authorization" in await refused(IngestSettings(nats_url=server.url))
 
 
-async def test_refused_credentials_are_said_once_and_to_whoever_asks(
+async def test_refused_credentials_are_logged_once_and_in_every_error(
     tmp_path: Path, accounts: Accounts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MAX", 0.1)
@@ -185,7 +185,7 @@ async def test_refused_credentials_are_said_once_and_to_whoever_asks(
 
 
 def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
-    """How many entries of the connection tell of an error with these words."""
+    """Number of log entries of the connection with an error that contains this text."""
     return sum(words in str(vars(one).get("fields", {}).get("error", "")) for one in caplog.records)
 
 
@@ -221,7 +221,7 @@ async def test_a_bearer_jwt_needs_no_seed(tmp_path: Path, accounts: Accounts) ->
         assert await let_in(IngestSettings(nats_url=server.url, nats_creds_file=str(file)))
 
 
-async def test_a_certificate_alone_says_who_we_are(tmp_path: Path) -> None:
+async def test_a_certificate_alone_identifies_the_user(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki")
     theirs, ours = authority.sign("server"), authority.sign("ingest")
     config = (
@@ -314,7 +314,7 @@ async def test_the_handshake_comes_first_where_the_server_wants_it(tmp_path: Pat
         assert await let_in(IngestSettings(nats_url=f"tls://{server.address}", nats_tls_ca=ca, nats_tls_first=True))
 
 
-async def test_tls_that_is_only_offered_is_taken_up(tmp_path: Path) -> None:
+async def test_tls_that_is_only_offered_is_used(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki")
     theirs = authority.sign("server")
     tls = f'allow_non_tls: true\ntls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}" }}\n'
@@ -325,7 +325,7 @@ async def test_tls_that_is_only_offered_is_taken_up(tmp_path: Path) -> None:
             assert made.client._transport._io_writer.get_extra_info("cipher")  # type: ignore[union-attr]
 
 
-async def test_nothing_is_said_to_a_server_that_does_not_encrypt(tmp_path: Path) -> None:
+async def test_nothing_is_sent_to_a_server_that_does_not_encrypt(tmp_path: Path) -> None:
     said = bytearray()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -343,7 +343,7 @@ async def test_nothing_is_said_to_a_server_that_does_not_encrypt(tmp_path: Path)
 
 
 def broken_credentials(accounts: Accounts) -> Iterator[tuple[str, bytes]]:
-    """What is wrong, and a file that is so."""
+    """Descriptions of defects, each with such a file."""
     whole = accounts.user()
     jwt = whole.split(b"\n")[1].decode()
     other = Key(nkeys.PREFIX_BYTE_USER)
@@ -356,7 +356,7 @@ def broken_credentials(accounts: Accounts) -> Iterator[tuple[str, bytes]]:
     yield "more than", b"x" * (65 << 10)
 
 
-def test_credentials_that_are_none_refuse_the_start_without_a_word_of_them(tmp_path: Path, accounts: Accounts) -> None:
+def test_malformed_credentials_refuse_the_start_without_a_quote(tmp_path: Path, accounts: Accounts) -> None:
     file = tmp_path / "user.creds"
     for what, text in broken_credentials(accounts):
         file.write_bytes(text)
@@ -398,7 +398,7 @@ def test_a_setting_that_cannot_be_refuses_the_start_in_one_line(settings: dict[s
     assert "hush" not in said
 
 
-def test_a_key_with_a_passphrase_refuses_the_start_and_asks_nobody(tmp_path: Path) -> None:
+def test_a_key_with_a_passphrase_refuses_the_start_without_a_prompt(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     key = encrypt_key(authority.own, tmp_path / "encrypted.key")
     settings = IngestSettings(nats_tls_cert=str(authority.own.certificate), nats_tls_key=str(key))

@@ -1,4 +1,4 @@
-"""What ingest needs of nats-py's inside: the methods that are overridden are still those that are called."""
+"""Private parts of nats-py that ingest relies on: the overridden methods are still those that are called."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_requests_of_the_same_client_are_answered(at: Kit) -> None:
     assert b"account_info_response" in answer.data
 
 
-async def test_tries_at_a_server_that_says_nothing_any_more_leave_no_connection_open() -> None:
+async def test_tries_at_a_server_that_hangs_leave_no_connection_open() -> None:
     tries = 0
     enough = asyncio.Event()
     open_now: set[asyncio.StreamWriter] = set()

@@ -1,4 +1,4 @@
-"""The parser of raw subscriptions, against nats-py's own as the model: whatever the pieces that the bytes come in."""
+"""The parser of raw subscriptions, with nats-py's own as the model, for any split of the bytes into pieces."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ operations = st.one_of(
 
 
 class Told(Client):
-    """A client that keeps what a parser tells it, in order."""
+    """A client that records the parser's calls, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ async def test_any_pieces_are_what_the_whole_is_to_the_clients_own_parser(sent: 
     assert await heard(raw(ours), ours, pieces) == await heard(Parser(model), model, [stream])
 
 
-async def test_message_in_many_pieces_is_looked_at_once_it_is_whole() -> None:
+async def test_message_in_many_pieces_is_parsed_once_it_is_whole() -> None:
     client = Told()
     data = bytes(1 << 20)
     stream = message(RAW, b"a", b"", data, b"")

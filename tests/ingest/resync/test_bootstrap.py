@@ -1,4 +1,4 @@
-"""A new store begins with an artifact: its source follows NATS from the artifact's cursor."""
+"""A new store begins with an artifact: its source follows NATS from the artifact's position."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 async def while_ingesting(link: Shard, at: Kit, work: Callable[[], Awaitable[None]]) -> None:
-    """Copy for as long as the work takes."""
+    """Copy while the work runs."""
     role = IngestRole(
         link,
         settings=IngestSettings(nats_url=at.url, holder="one", lease_ms=600, heartbeat_ms=HEARTBEAT_MS),
@@ -96,13 +96,13 @@ async def test_source_of_a_new_store_goes_on_from_the_artifact(at: Kit, tmp_path
 
 
 async def bucket_level(link: Shard, at: Kit) -> None:
-    """The fold has every live key of the bucket at its last revision."""
+    """True = the fold has every live key of the bucket at its last revision."""
     state = (await at.js.stream_info(f"KV_{at.bucket}")).state
     found = [row.version for row in await fold_of(link)]
     assert int.from_bytes(max(found), "big") == state.last_seq
 
 
-async def test_new_source_begins_with_the_newest_artifact_by_itself(at: Kit, tmp_path: Path) -> None:
+async def test_new_source_begins_with_the_newest_artifact(at: Kit, tmp_path: Path) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     bucket = await at.make_bucket(history=1)
     for number in range(20):
@@ -130,7 +130,7 @@ async def test_new_source_begins_with_the_newest_artifact_by_itself(at: Kit, tmp
         assert (found[b"k1"], found[b"new"], len(found)) == (b"later", b"1", 8)
 
 
-async def test_artifact_of_a_bucket_that_was_made_again_is_left_alone(at: Kit, tmp_path: Path) -> None:
+async def test_artifact_of_a_recreated_bucket_is_skipped(at: Kit, tmp_path: Path) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     await (await at.make_bucket()).put("old", b"1")
     await copied_and_exported(at, tmp_path / "one", artifact_store)

@@ -1,4 +1,4 @@
-"""Going on from the stored position: what is compared, what is said of losses, what stops."""
+"""Resume from the stored position: comparisons, reported losses, stops."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_superseded_revisions_of_a_long_history_are_silent_holes(at: Kit) 
     assert await at.gaps() == []
 
 
-async def test_first_start_behind_lost_revisions_says_so_first(at: Kit) -> None:
+async def test_first_start_behind_lost_revisions_begins_with_a_gap(at: Kit) -> None:
     bucket = await at.make_bucket(history=1)
     await configure(at, allow_msg_ttl=True)
     for number in range(5):
@@ -287,7 +287,7 @@ async def test_every_hole_of_a_stream_without_a_limit_of_each_subject_is_a_gap(a
     assert [op for op, _ in await at.ops()] == [Op.PUT, Op.PUT, Op.GAP, Op.PUT, Op.PUT]
 
 
-async def test_stream_made_anew_stops_the_source_and_leaves_the_fold(at: Kit) -> None:
+async def test_recreated_stream_stops_the_source_and_keeps_the_fold(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     await copied(at, await bucket.put("a", b"1"))
@@ -310,7 +310,7 @@ async def test_missing_bucket_is_waited_for(at: Kit) -> None:
     assert [state for state in at.states() if state not in ("CONNECTING", "RESYNCING")] == ["SOURCE_LOST", "LIVE"]
 
 
-async def test_bucket_deleted_while_copying_keeps_the_fold_and_says_so(at: Kit) -> None:
+async def test_bucket_deleted_while_copying_keeps_the_fold_and_stops_the_source(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     async with at.ingest():

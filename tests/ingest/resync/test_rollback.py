@@ -1,5 +1,5 @@
-"""A NATS whose folder was put back to an older copy, and written past the position before ingest looked: told, and kept told
-until somebody asks for a resync, whatever is left of the messages that would show it."""
+"""A NATS whose folder was replaced by an older copy, and written past the position before ingest connected: reported until a
+resync is requested, whatever is left of the messages that would reveal it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Scene:
         await self.sources.define(self.definition)
 
     async def write(self, *keys: str) -> int:
-        """A message a key, its data the key; the last one's revision."""
+        """Write one message a key, its data the key; returns the last one's revision."""
         for key in keys:
             last = (await self.js.publish(("$KV.b." if self.kind == "bucket" else "b.") + key, key.encode())).seq
         return last
@@ -82,13 +82,13 @@ class Scene:
             await self.sources.is_state("s", "LIVE")
 
     async def save(self) -> None:
-        """Keep the folder as it is now."""
+        """Keep a copy of the folder."""
         self.stop()
         shutil.copytree(self._data, self._older)
         await self.restart()
 
     async def roll_back(self) -> None:
-        """Put the folder back."""
+        """Restore the folder."""
         self.stop()
         shutil.rmtree(self._data)
         shutil.copytree(self._older, self._data)
@@ -99,13 +99,13 @@ class Scene:
         self._server.stop()
 
     async def restart(self) -> None:
-        """Start NATS again; it may be written to."""
+        """Start NATS again, for more writes."""
         self._server.start()
         async with asyncio.timeout(HANG_S):
             await self._reconnected.wait()
 
     async def copied_then_rolled_back(self, *, history: int = 64, last_key: str = "same") -> None:
-        """`SAVED` messages are in the older copy, `COPIED` are copied, and the older copy is back."""
+        """Save `SAVED` messages, copy `COPIED`, and restore the older copy."""
         await self.make(history=history)
         await self.write(*(f"old{number}" for number in range(SAVED)))
         await self.save()
@@ -114,11 +114,11 @@ class Scene:
         await self.roll_back()
 
     async def written_again(self, *, last_key: str = "same") -> None:
-        """Other messages up to the position, and there the one that was there."""
+        """Write other messages up to the position, and there the same one as before."""
         assert await self.write(*(f"new{number}" for number in range(COPIED - SAVED - 1)), last_key) == COPIED
 
     async def stands_ahead(self) -> None:
-        """A replica says CURSOR_AHEAD, and copies nothing."""
+        """Check that a replica reports CURSOR_AHEAD, and copies nothing."""
         before = await self.sources.items("t")
         async with self.sources.ingest():
             await self.sources.is_state("s", "CURSOR_AHEAD")
@@ -129,7 +129,7 @@ class Scene:
         return (await self.sources.link.get_source("s")).report.reason
 
     async def equals_after_resync(self, keys: set[str]) -> None:
-        """A resync that is asked for takes what there is; then the source is LIVE, and stays so over a restart."""
+        """Request a resync, and check that it adopts the stream; then the source is LIVE, and stays so over a restart."""
         async with self.sources.ingest() as role:
             await self.sources.is_state("s", "CURSOR_AHEAD")
             role.ownership.apply_control(await self.sources.link.control_source("s", resync=True))
@@ -192,7 +192,7 @@ async def test_message_of_the_position_was_superseded_and_one_below_it_is_younge
 
 
 @pytest.mark.parametrize("scene", ["bucket"], indirect=True)
-async def test_position_without_a_sample_is_told_by_its_time(scene: Scene) -> None:
+async def test_position_without_a_sample_is_compared_by_its_time(scene: Scene) -> None:
     await scene.make()
     await scene.write(*(f"old{number}" for number in range(SAVED)))
     await scene.save()
@@ -230,7 +230,7 @@ async def test_stop_holds_over_restarts_though_the_stream_grew_past_the_position
     await scene.equals_after_resync(OLD | {"more"} | (set() if gone else NEW | {"same"}))
 
 
-async def test_stop_is_told_at_once_while_nats_is_away(scene: Scene) -> None:
+async def test_stop_is_reported_at_once_while_nats_is_away(scene: Scene) -> None:
     await scene.copied_then_rolled_back()
     await scene.stands_ahead()
     scene.stop()
@@ -277,7 +277,7 @@ async def test_restart_of_nats_and_superseded_messages_are_no_rollback(scene: Sc
 
 @pytest.mark.parametrize("scene", ["bucket"], indirect=True)
 @pytest.mark.parametrize("state", ["CURSOR_AHEAD", "PAUSED"])
-async def test_write_into_a_rolled_back_bucket_is_not_told_as_applied(scene: Scene, state: str) -> None:
+async def test_write_into_a_rolled_back_bucket_is_not_reported_as_applied(scene: Scene, state: str) -> None:
     await scene.copied_then_rolled_back()
     if state == "PAUSED":  # so that nobody looks at the stream
         await scene.sources.link.control_source("s", paused=True)

@@ -1,4 +1,4 @@
-"""Messages that leave a bucket without a word: seen by a look while live, and at every resume."""
+"""Messages that leave a bucket without a trace: found by an audit while live, and at every resume."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ BEFORE: Final = Stream(
 
 
 class Unanswered(JetStream):
-    """Counts what it is asked."""
+    """Counts requests for the stream."""
 
     asked = 0
 
@@ -74,14 +74,14 @@ class Unanswered(JetStream):
 
 
 class Still(JetStream):
-    """Of a stream in which nothing happens."""
+    """JetStream with a stream that never changes."""
 
     async def refresh(self, stream: Stream) -> Stream:
         return stream
 
 
 class Looks:
-    """Counts looks, comparisons and resyncs of an ingest under test."""
+    """Counts audits, comparisons and resyncs of an ingest under test."""
 
     def __init__(self, at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looked = 0
@@ -124,13 +124,13 @@ class Looks:
         monkeypatch.setattr(at.link, "range_entries", range_entries)
 
     async def another_look(self) -> None:
-        """Wait until the stream was looked at once more."""
+        """Wait for another audit."""
         before = self.looked
         await self._at.until(lambda: self.looked > before)
 
 
 async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
-    """Wait until the fold is as expected and the source level again."""
+    """Wait until the fold is as expected and the source has caught up again."""
 
     async def is_healed() -> bool:
         report = (await at.source()).report
@@ -152,7 +152,7 @@ async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
         (replace(BEFORE, first_revision=11, message_count=0, subject_count=0), AuditFinding.LOSS),
     ],
 )
-def test_look_is_grave_where_newer_revisions_do_not_explain_it(after: Stream, finding: AuditFinding) -> None:
+def test_figures_that_newer_revisions_do_not_explain_are_a_loss(after: Stream, finding: AuditFinding) -> None:
     assert compare_figures(BEFORE, after) is finding
 
 
@@ -165,7 +165,7 @@ def test_passed_age_is_grave_unless_the_server_marks_it() -> None:
     assert compare_figures(marked, replace(marked, last_revision=12)) is AuditFinding.DOUBT
 
 
-def test_messages_that_came_and_left_since_the_last_look_are_grave() -> None:
+def test_messages_that_came_and_left_since_the_last_audit_are_a_loss() -> None:
     empty = replace(BEFORE, first_ns=0, last_revision=0, message_count=0, subject_count=0)
     assert compare_figures(empty, replace(empty, last_revision=20)) is AuditFinding.LOSS
     lively = replace(empty, max_age_ns=90)
@@ -179,7 +179,7 @@ def test_eviction_by_a_limit_is_grave() -> None:
     assert compare_figures(before, replace(before, last_revision=12, first_revision=3)) is AuditFinding.LOSS
 
 
-async def test_no_look_before_its_time_and_few_while_nats_is_away(at: Kit) -> None:
+async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(at: Kit) -> None:
     clock = ManualClock()
     connection = Connection(
         nats_access(IngestSettings(nats_url=at.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
@@ -247,7 +247,7 @@ async def test_attempts_one_after_another_compare_values_no_more_than_their_shar
     assert all(later - earlier >= SHARE * took_s for earlier, later in pairwise(compared_s))
 
 
-async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_subject_purged_while_live_is_deleted_by_an_audit(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     counts = Looks(at, monkeypatch)
@@ -262,7 +262,7 @@ async def test_subject_purged_while_live_is_deleted_within_a_look(at: Kit, monke
     assert counts.resynced == 1
 
 
-async def test_whole_purge_while_live_is_told_within_a_look_and_reading_goes_on(at: Kit) -> None:
+async def test_whole_purge_while_live_is_found_by_an_audit_and_reading_continues(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     async with at.ingest(audit_interval_s=LOOK_S):
@@ -295,7 +295,7 @@ async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(at
     assert await at.gaps() == []
 
 
-async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Kit) -> None:
+async def test_keys_that_expire_without_markers_are_deleted_by_an_audit(at: Kit) -> None:
     bucket = await at.make_bucket(history=5, ttl=1)
     await at.make_source()
     async with at.ingest(audit_interval_s=LOOK_S):
@@ -309,7 +309,7 @@ async def test_keys_that_expire_without_markers_are_deleted_within_a_look(at: Ki
     assert await at.gaps() == []
 
 
-async def test_keys_that_came_and_expired_between_two_looks_are_deleted(at: Kit) -> None:
+async def test_keys_that_came_and_expired_between_two_audits_are_deleted(at: Kit) -> None:
     bucket = await at.make_bucket(history=5, ttl=1)
     await at.make_source()
     async with at.ingest(audit_interval_s=3.0):
@@ -320,7 +320,7 @@ async def test_keys_that_came_and_expired_between_two_looks_are_deleted(at: Kit)
         await healed(at, {})
 
 
-async def test_key_that_leaves_while_another_comes_is_found_where_its_age_says_so(at: Kit) -> None:
+async def test_key_that_leaves_while_another_comes_is_found_by_its_age(at: Kit) -> None:
     bucket = await at.make_bucket(history=1, ttl=1)
     await at.make_source()
     async with at.ingest(audit_interval_s=LOOK_S):
@@ -343,7 +343,7 @@ async def test_keys_evicted_by_a_limit_while_live_are_deleted(at: Kit) -> None:
     assert await at.gaps() == []
 
 
-async def test_revisions_purged_before_they_were_read_are_told_without_a_later_one(at: Kit) -> None:
+async def test_revisions_purged_unread_are_a_gap_without_a_later_one(at: Kit) -> None:
     bucket = await at.make_bucket()
     await at.make_source()
     async with at.ingest(audit_interval_s=LOOK_S):
@@ -381,7 +381,7 @@ async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypa
     assert await at.fold() == {f"hot{number}": b"%d" % (197 + (number + 1) % 3) for number in range(3)}
 
 
-async def test_key_that_came_and_left_between_looks_is_found_in_the_end(at: Kit) -> None:
+async def test_key_that_came_and_left_between_audits_is_found_in_the_end(at: Kit) -> None:
     bucket = await at.make_bucket(history=1)
     await at.make_source()
     async with at.ingest(audit_interval_s=LOOK_S):

@@ -109,7 +109,7 @@ async def test_a_source_of_a_bucket_that_is_missing_is_made_with_a_note(
         assert "64 are the most" in text
 
 
-async def test_what_a_bucket_may_lose_is_said_wherever_people_look(
+async def test_warning_of_a_lossy_bucket_is_in_every_output(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=5, ttl=3600))
@@ -197,7 +197,7 @@ async def test_a_stopped_source_is_changed_and_goes_on(
         (("--dead-letter-topic", "a", "--no-dead-letter-topic"), "not allowed with"),
     ],
 )
-def test_update_that_says_nothing_or_two_things_is_wrong_usage(
+def test_update_without_a_change_or_with_two_is_wrong_usage(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""Pause, resume and resync of a source, and what its policies do by themselves."""
+"""Pause, resume and resync of a source, and the effect of its policies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ async def test_paused_source_copies_nothing_until_it_is_resumed_where_it_was(
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["paused", "pausing"])
-async def test_resumed_source_is_not_live_before_it_is_level(sources: SourceKit, bucket_name: str, waits: bool) -> None:
+async def test_resumed_source_is_not_live_before_it_has_caught_up(
+    sources: SourceKit, bucket_name: str, waits: bool
+) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:
@@ -220,7 +222,7 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
     assert position.resync_serial == info.control.resync_serial == 1
 
 
-async def test_every_revision_of_another_bucket_is_taken_but_what_the_fold_says_already(
+async def test_every_revision_of_another_bucket_is_written_but_values_equal_to_the_fold(
     sources: SourceKit, bucket_name: str
 ) -> None:
     bucket = await make_bucket(sources, bucket_name)
@@ -250,7 +252,7 @@ async def test_every_revision_of_another_bucket_is_taken_but_what_the_fold_says_
     ]
 
 
-async def test_recreated_bucket_is_taken_by_a_source_whose_policy_says_so(sources: SourceKit, bucket_name: str) -> None:
+async def test_recreated_bucket_is_adopted_by_a_source_with_that_policy(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
     await bucket.put("a", b"1")
@@ -271,7 +273,7 @@ async def _is_fold(sources: SourceKit, expected: dict[bytes, bytes]) -> bool:
     return await sources.fold("t") == expected
 
 
-async def test_what_a_bucket_had_that_nobody_read_is_told_when_another_is_taken(
+async def test_unread_revisions_of_a_bucket_are_a_gap_when_another_is_adopted(
     sources: SourceKit, bucket_name: str
 ) -> None:
     bucket = await make_bucket(sources, bucket_name)
@@ -307,7 +309,7 @@ async def test_bucket_that_is_away_keeps_the_fold_until_it_is_there_again(source
 
 
 @pytest.mark.parametrize("policy", ["RESYNC", "STOP"])
-async def test_revisions_evicted_while_away_are_told_or_stop_the_source(
+async def test_revisions_evicted_while_away_are_a_gap_or_stop_the_source(
     sources: SourceKit, bucket_name: str, policy: str
 ) -> None:
     bucket = await make_bucket(sources, bucket_name)
@@ -355,7 +357,7 @@ async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: So
     assert await sources.fold("t") == {b"a": b"2", b"b": b"3"}
 
 
-async def test_rolled_back_bucket_that_was_written_past_the_position_tells_only_what_nobody_knows(
+async def test_rolled_back_bucket_written_past_the_position_has_only_the_open_gap(
     sources: SourceKit, bucket_name: str
 ) -> None:
     bucket = await make_bucket(sources, bucket_name)
@@ -400,9 +402,7 @@ async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_
     assert len(await sources.rows("t")) == 1
 
 
-async def test_resync_that_is_asked_for_in_between_passes_no_revision_over(
-    sources: SourceKit, bucket_name: str
-) -> None:
+async def test_resync_requested_in_between_passes_no_revision_over(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest():
@@ -446,6 +446,6 @@ async def test_fold_that_is_wrong_is_mended_by_a_resync(sources: SourceKit, buck
         await sources.is_state("s", "LIVE")
 
 
-async def test_orders_to_nobody_are_refused(sources: SourceKit) -> None:
+async def test_control_of_a_missing_source_is_refused(sources: SourceKit) -> None:
     with pytest.raises(SourceNotFound):
         await sources.link.control_source("nobody", paused=True)

@@ -1,4 +1,4 @@
-"""Making a source exist: what is refused leaves nothing behind."""
+"""Creation of a source: a refusal leaves nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_of_creates_at_once_all_but_one_are_refused_and_leave_no_topic() -
 
 
 class Interrupted:
-    """A way to the store on which something else happens right before a source is put."""
+    """A store link that runs another action right before a source is put."""
 
     def __init__(self, link: Shard, before: Callable[[], Awaitable[object]]) -> None:
         self._link = link
@@ -107,14 +107,14 @@ async def test_topic_with_records_is_left() -> None:
         assert (await link.get_topic("certs")).head_seq == 1
 
 
-async def test_topic_that_its_maker_took_back_meanwhile_is_made_anew() -> None:
+async def test_topic_that_its_creator_deleted_meanwhile_is_created_again() -> None:
     async with sim_store() as link:
         at = interrupted(link, lambda: link.delete_topic("certs"))
         await create_source(at, CERTS, TopicConfig())
         assert (await link.get_topic("certs")).source == "certs"
 
 
-async def test_topic_with_a_source_is_not_deleted_where_that_is_asked() -> None:
+async def test_topic_with_a_source_is_not_deleted_if_the_call_excludes_it() -> None:
     async with sim_store() as link:
         await create_source(link, CERTS, TopicConfig())
         with pytest.raises(TopicHasSource):
@@ -131,5 +131,5 @@ def test_bucket_that_no_store_takes_is_refused_before_anything_is_made(bucket: s
     assert raised.value.metadata == {"field": "bucket", "bucket": bucket}
 
 
-def test_longest_bucket_is_taken() -> None:
+def test_longest_bucket_name_is_accepted() -> None:
     check_definition(SourceDefinition("certs", "certs", "b" * 255))

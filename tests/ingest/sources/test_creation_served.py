@@ -1,4 +1,4 @@
-"""Sources made at two replicas at once, over gRPC with a real store: what is refused leaves nothing."""
+"""Sources created at two replicas at the same time, over gRPC with a real store: a refusal leaves nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDS = 5
 
 
 async def created(client: Client, name: str, topic: str, bucket: str) -> bool:
-    """False = it was refused, since another one was quicker."""
+    """False = refused, since another call was faster."""
     try:
         await client.sources.create(name, topic=topic, bucket=bucket, dead_letter_topic=f"{topic}.letters")
     except (SourceExists, TopicHasSource):

@@ -1,4 +1,4 @@
-"""What is said of a source is of one moment: state, position and lag that fit each other."""
+"""Answers about a source are of one moment: state, position and lag fit each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COUNT = 50
 
 
-async def test_a_position_read_before_the_report_is_not_shown_beside_it(sources: SourceKit, bucket_name: str) -> None:
+async def test_an_older_position_is_not_combined_with_a_newer_report(sources: SourceKit, bucket_name: str) -> None:
     bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
     await bucket.put("k", b"0")
     await sources.define(SourceDefinition("s", "t", bucket_name))
@@ -37,7 +37,7 @@ async def test_a_position_read_before_the_report_is_not_shown_beside_it(sources:
         assert role.ownership.current(other) == other
 
 
-async def test_a_resync_that_is_done_is_not_pending_beside_its_result(sources: SourceKit, bucket_name: str) -> None:
+async def test_a_resync_that_is_done_is_no_longer_pending(sources: SourceKit, bucket_name: str) -> None:
     bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
     await bucket.put("k", b"0")
     await sources.define(SourceDefinition("s", "t", bucket_name))

@@ -1,4 +1,4 @@
-"""Who copies a source: two replicas that both believe they do, and one that vanishes without a word."""
+"""Ownership of a source: two replicas that both believe they have it, and one that vanishes without notice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PUTS = 300
 TAKEN_MIN = 5
-"""Leases given, so that each replica had some of them."""
+"""Leases granted, so that each replica had some of them."""
 
 
 def values(count: int) -> list[bytes]:
@@ -26,7 +26,7 @@ def values(count: int) -> list[bytes]:
 
 
 async def writes(bucket: KeyValue) -> int:
-    """Put again and again; the last revision."""
+    """Put again and again; returns the last revision."""
     last = 0
     for number in range(PUTS):
         last = await bucket.put(f"k{number % 7}", b"%d" % number)

@@ -1,5 +1,5 @@
-"""Random lives of a source, by seed: whatever happens to bucket, server, store and replica, the fold ends as the bucket,
-no revision is applied twice or out of order, and none that was there when it was read is missing."""
+"""Random lives of a source, by seed: whatever happens to bucket, server, store and replica, the fold ends equal to the
+bucket, no revision is applied twice or out of order, and none that was readable is missing."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Life:
         self.last = 0
 
     def key(self) -> str:
-        """Some key."""
+        """Return a random key."""
         return f"k{self.random.randrange(KEYS)}"
 
     async def step(self) -> None:
-        """One thing happens."""
+        """Take one random step."""
         at = self.at
         match self.random.choices(
             tuple(STEPS_BY_WEIGHT),
@@ -114,7 +114,7 @@ class Life:
                 await asyncio.wait_for(at.reconnected.wait(), 10)
 
     async def toggle(self) -> None:
-        """Start the replica, or stop it."""
+        """Start or stop the replica."""
         if self.role is None:
             self.role = await self.stack.enter_async_context(self.at.ingest())
         else:
@@ -123,7 +123,7 @@ class Life:
 
 
 async def settled(life: Life) -> IngestRole:
-    """A replica that has taken in all that happened; it starts behind the stream's end, so it compares key sets."""
+    """Run a replica until all changes are applied; it starts behind the stream's end, so it compares key sets."""
     at = life.at
     await life.stack.aclose()
     at.link.away = False
@@ -138,7 +138,7 @@ async def settled(life: Life) -> IngestRole:
 
 
 async def check_order(at: Kit) -> None:
-    """What came from messages is in the order of its revisions, each once."""
+    """Check that records of messages are in the order of their revisions, each once."""
     revisions = [int.from_bytes(record.version, "big") for record in await at.records() if record.source_ts_ns]
     assert all(first < second for first, second in itertools.pairwise(revisions))
 

@@ -1,4 +1,4 @@
-"""The sources file: what it may say, and what is done about it."""
+"""The sources file: its grammar, and its effects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_definitions_are_read_in_order() -> None:
         (TWO.replace('topic = "routes"', 'topic = "certs"'), "topic certs to more than one"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(text: str, words: str) -> None:
+def test_errors_name_their_place_in_the_file(text: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words) as refusal:
         parse_sources(text, "sources.toml")
     assert str(refusal.value).startswith("sources.toml")
@@ -99,7 +99,7 @@ async def test_what_an_update_may_set_is_set_as_the_file_has_it(
     assert [told["changes"] for told in told_as("source updated", caplog)] == [changes]
 
 
-async def test_what_no_update_sets_is_left_as_it_is_and_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_difference_in_a_fixed_field_is_kept_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     async with sim_store() as link:
         await file_of(TWO).ensure(link)
         other = file_of(TWO.replace("ROUTES-1", "ROUTES-2"))
@@ -112,7 +112,7 @@ async def test_what_no_update_sets_is_left_as_it_is_and_told(caplog: pytest.LogC
     assert [told["reason"] for told in told_as("source differs from its file", caplog)] == [drift]
 
 
-async def test_a_source_that_the_file_does_not_name_is_told_of() -> None:
+async def test_a_source_that_the_file_does_not_name_has_a_warning() -> None:
     file = file_of(TWO)
     assert file.note("certs") == ""
     assert "`eddyline source delete old`" in file.note("old")
@@ -151,7 +151,7 @@ def told_as(event: str, caplog: pytest.LogCaptureFixture) -> list[dict[str, str]
     return [vars(record)["fields"] for record in caplog.records if record.getMessage() == event]
 
 
-def test_every_setting_of_a_source_can_be_said() -> None:
+def test_every_setting_of_a_source_can_be_written() -> None:
     text = """
 [[source]]
 name = "orders"

@@ -1,4 +1,4 @@
-"""A source that its policy stopped: what a verification does about it, what lag is told, and the warning at a new stream."""
+"""Sources stopped by a policy: verification of one, its lag, and the warning at a new stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def make_bucket(sources: SourceKit, name: str, *, history: int = 8) -> Key
 
 
 async def copied(sources: SourceKit, bucket_name: str, count: int = 3) -> KeyValue:
-    """A bucket of so many keys, copied by a source `s` that nobody holds any more."""
+    """Make a bucket of so many keys, copied by a source `s` without a holder."""
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))
     last = 0
@@ -47,11 +47,11 @@ async def repaired(sources: SourceKit, role: IngestRole) -> VerifyResult:
 
 
 async def not_asked(sources: SourceKit) -> bool:
-    """True = no resync was asked for."""
+    """True = no resync was requested."""
     return (await sources.link.get_source("s")).control.resync_serial == 0
 
 
-async def test_recreated_bucket_is_not_taken_by_a_repair(
+async def test_recreated_bucket_is_not_adopted_by_a_repair(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await copied(sources, bucket_name)
@@ -120,7 +120,7 @@ async def test_source_that_stopped_at_expired_revisions_is_not_repaired(sources:
     assert await not_asked(sources)
 
 
-async def test_scheduled_repair_leaves_a_bucket_that_was_made_again_meanwhile(
+async def test_scheduled_repair_does_not_adopt_a_bucket_recreated_meanwhile(
     sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.verify.schedule.SETTLE_S", 0.2)
@@ -148,7 +148,7 @@ async def test_drift_of_a_live_source_is_repaired_as_before(sources: SourceKit, 
         assert verdict.report.state == "LIVE"
 
 
-async def test_lag_of_a_source_whose_bucket_was_made_again_is_all_of_the_new_one(
+async def test_lag_of_a_source_whose_bucket_was_recreated_is_all_of_the_new_one(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.sources.source_run.RETRY_S_MAX", 0.1)
@@ -180,7 +180,7 @@ async def test_lag_of_a_source_whose_bucket_was_made_again_is_all_of_the_new_one
         assert (seen.position_revision, seen.last_revision, seen.lag) == (3, 3, 0)
 
 
-async def test_bucket_that_came_after_its_source_and_one_made_again_are_warned_of_once_each(
+async def test_bucket_created_after_its_source_and_a_recreated_one_have_one_warning_each(
     sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.sources.source_run.RETRY_S_MAX", 0.1)

@@ -1,4 +1,4 @@
-"""UpdateSource: what a source does by itself is changed, durably, and its holder goes by it without losing or repeating."""
+"""UpdateSource: policies change durably, and the holder applies them without losing or repeating a record."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def make_bucket(sources: SourceKit, name: str) -> KeyValue:
 
 
 async def put_misfit(sources: SourceKit, bucket_name: str, key: str) -> None:
-    """A message with more headers than a record has."""
+    """Put a message with more headers than a record may have."""
     headers = {f"H{number}": "x" for number in range(100)}
     await sources.js.publish(f"$KV.{bucket_name}.{key}", b"misfit", headers=headers)
 
@@ -92,7 +92,7 @@ async def test_expired_source_goes_on_when_its_policy_is_to_resync(sources: Sour
     assert await sources.gaps("t") == [(2, 4)]
 
 
-async def test_recreated_bucket_is_taken_when_the_policy_says_so(sources: SourceKit, bucket_name: str) -> None:
+async def test_recreated_bucket_is_adopted_after_the_policy_changes(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:
@@ -193,7 +193,7 @@ def test_what_is_settled_is_refused_by_its_name_with_what_to_do(asked: dict[str,
     assert refused.value.metadata == {"field": field}
 
 
-def test_definition_as_it_is_with_another_policy_is_taken() -> None:
+def test_update_with_an_unchanged_definition_and_another_policy_is_accepted() -> None:
     definition = apply_pb2.SourceDefinition(
         name="s",
         topic="t",

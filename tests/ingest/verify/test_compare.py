@@ -1,4 +1,4 @@
-"""Comparing bucket and fold key by key, and the service over it."""
+"""Comparison of bucket and fold key by key, and the service over it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def serving(at: Kit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
-    """The service of a running replica, called without a wire."""
+    """The service of a running replica, called without gRPC."""
     async with at.ingest() as role:
         await role.connection.wait_connected()
         servicer = SourceServicer(
@@ -49,14 +49,14 @@ async def serving(at: Kit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
 
 
 def create(at: Kit) -> source_pb2.CreateSourceRequest:
-    """The kit's source."""
+    """Create the kit's source."""
     return source_pb2.CreateSourceRequest(
         definition=apply_pb2.SourceDefinition(name=at.bucket, topic=at.bucket, bucket=at.bucket)
     )
 
 
 def compare(at: Kit) -> source_pb2.CompareSourceRequest:
-    """A comparison that waits for nothing to settle."""
+    """Compare without time to settle."""
     return source_pb2.CompareSourceRequest(source=at.bucket, settle_ms=1)
 
 

@@ -1,4 +1,4 @@
-"""Sums of two sides: which groups differ, in portions, and names of prefixes."""
+"""Sums of two sides: groups that differ, sets of groups, and prefixes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_key_that_differs_is_in_exactly_one_portion(
     assert sum(key_group.surplus for key_group in key_groups) == len(bucket) - len(fold)
 
 
-def test_portions_hold_no_more_keys_than_asked_for() -> None:
+def test_key_groups_hold_no_more_keys_than_requested() -> None:
     keys = {b"k%d" % number: b"" for number in range(1_000)}
     sizes = [key_group.key_count for key_group in sums_of(keys, {}).differing_groups(100)]
     assert sum(sizes) == 1_000

@@ -1,4 +1,4 @@
-"""Verifying on a schedule: when, one at a time, what is said, and repair."""
+"""Scheduled verification: times, one at a time, log lines, and repair."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_each_live_source_is_verified_again_and_again(
     assert not said(caplog, "source drifted")
 
 
-async def test_drift_is_an_error_in_the_log_and_counted_and_stays_where_no_repair_is_asked_for(
+async def test_drift_is_logged_as_an_error_and_counted_and_stays_without_repair(
     sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.verify.schedule.SETTLE_S", 0.2)
@@ -80,7 +80,7 @@ async def _has(caplog: pytest.LogCaptureFixture, event: str) -> bool:
     return bool(said(caplog, event))
 
 
-async def test_drift_is_repaired_where_that_is_asked_for(
+async def test_drift_is_repaired_by_a_schedule_with_repair(
     sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.verify.schedule.SETTLE_S", 0.2)
@@ -107,7 +107,7 @@ async def test_never_is_never(sources: SourceKit, bucket_name: str) -> None:
         assert role._schedule is None
 
 
-async def test_bucket_that_cannot_be_read_is_said_and_tried_again(
+async def test_bucket_that_cannot_be_read_is_logged_and_tried_again(
     sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await copied(sources, "a", "a", bucket_name)

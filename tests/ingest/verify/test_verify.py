@@ -1,4 +1,4 @@
-"""A source verified: drift found exactly, mended where asked, and none told where a writer goes on."""
+"""Verification of a source: drift reported exactly, repaired on request, and none reported while a writer runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def make_bucket(sources: SourceKit, name: str, *, history: int = 8) -> Key
 
 
 async def copied(sources: SourceKit, bucket_name: str, values: dict[str, bytes], **definition: object) -> KeyValue:
-    """A bucket of these values, copied by a source `s` that nobody holds any more."""
+    """Make a bucket of these values, copied by a source `s` without a holder."""
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, **definition))  # type: ignore[arg-type]
     last = 0
@@ -44,7 +44,7 @@ async def copied(sources: SourceKit, bucket_name: str, values: dict[str, bytes],
 async def steps_of(
     sources: SourceKit, role: IngestRole, *, repair: bool = False, limit: int = 100, settle_s: float = SETTLE_S
 ) -> tuple[list[VerifyProgress], VerifyResult]:
-    """Everything that verifying `s` says."""
+    """Everything that a verification of `s` yields."""
     await role.connection.wait_connected()
     definition = (await sources.link.get_source("s")).definition
     order = VerifyOptions(role.new_compare_name(), settle_s, limit, repair)
@@ -59,12 +59,12 @@ async def steps_of(
 async def verdict_of(
     sources: SourceKit, role: IngestRole, *, repair: bool = False, limit: int = 100, settle_s: float = SETTLE_S
 ) -> VerifyResult:
-    """What verifying `s` finds."""
+    """Verify `s`."""
     return (await steps_of(sources, role, repair=repair, limit=limit, settle_s=settle_s))[1]
 
 
 async def nothing_is_left(sources: SourceKit, bucket_name: str) -> None:
-    """No consumer but the source's, and no scan."""
+    """Check that no consumer but the source's, and no scan, is left."""
 
     async def is_so() -> bool:
         names = [info.name for info in await sources.js.consumers_info(f"KV_{bucket_name}")]
@@ -75,7 +75,7 @@ async def nothing_is_left(sources: SourceKit, bucket_name: str) -> None:
     assert not sources.link._engine.fold._views  # type: ignore[attr-defined]
 
 
-async def test_equal_sides_are_told_equal_and_nothing_is_left_behind(sources: SourceKit, bucket_name: str) -> None:
+async def test_equal_sides_compare_equal_and_leave_no_consumer_or_scan(sources: SourceKit, bucket_name: str) -> None:
     bucket = await copied(sources, bucket_name, {f"a.k{number}": b"%d" % number for number in range(50)})
     async with sources.ingest() as role:
         await bucket.delete("a.k0")
@@ -93,7 +93,7 @@ async def test_equal_sides_are_told_equal_and_nothing_is_left_behind(sources: So
         assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (10, 0)
 
 
-async def test_missing_surplus_and_differing_keys_are_found_exactly_and_mended(
+async def test_missing_surplus_and_differing_keys_are_reported_exactly_and_repaired(
     sources: SourceKit, bucket_name: str
 ) -> None:
     values = {f"{prefix}.k{number}": b"1" for prefix in ("a", "b", "c") for number in range(30)}
@@ -156,7 +156,7 @@ async def test_another_replica_verifies_and_the_holder_repairs(sources: SourceKi
             assert "s" not in other.ownership.held
 
 
-async def test_repair_of_a_paused_source_is_ordered_and_said_not_to_be_done(
+async def test_repair_of_a_paused_source_is_requested_and_reported_as_not_done(
     sources: SourceKit, bucket_name: str
 ) -> None:
     await copied(sources, bucket_name, {"a": b"1"})
@@ -172,7 +172,7 @@ async def test_repair_of_a_paused_source_is_ordered_and_said_not_to_be_done(
         assert (await verdict_of(sources, role)).comparison.is_right
 
 
-async def test_repair_that_nobody_does_ends_with_the_reason(
+async def test_repair_without_a_holder_ends_with_the_reason(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.verify.verify.REPAIR_S_MAX", 0.5)
@@ -242,7 +242,7 @@ async def test_empty_bucket_and_empty_fold_are_equal(sources: SourceKit, bucket_
         assert (await verdict_of(sources, role)).comparison.is_right
 
 
-async def test_key_that_left_without_a_word_gets_time_to_settle(sources: SourceKit, bucket_name: str) -> None:
+async def test_key_that_left_without_a_message_gets_time_to_settle(sources: SourceKit, bucket_name: str) -> None:
     await copied(sources, bucket_name, {"a": b"1", "b": b"1"})
     async with sources.ingest(audit_interval_s=0.5) as role:
         await sources.is_state("s", "LIVE")
@@ -288,7 +288,7 @@ async def test_recreated_bucket_with_equal_values_is_equal(sources: SourceKit, b
         assert (await verdict_of(sources, role)).comparison.is_right
 
 
-async def test_source_that_stands_still_is_told_as_it_is(sources: SourceKit, bucket_name: str) -> None:
+async def test_source_that_stands_still_is_reported_as_it_is(sources: SourceKit, bucket_name: str) -> None:
     bucket = await copied(sources, bucket_name, {"a": b"1"})
     await sources.link.control_source("s", paused=True)
     await bucket.put("a", b"2")
@@ -299,7 +299,7 @@ async def test_source_that_stands_still_is_told_as_it_is(sources: SourceKit, buc
         assert found.unsettled_count == 0
 
 
-async def test_dead_letters_are_told_apart_and_are_no_drift(
+async def test_dead_letters_are_distinguished_and_are_no_drift(
     sources: SourceKit, bucket_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.ingest.verify.schedule.SETTLE_S", SETTLE_S)
@@ -407,11 +407,11 @@ async def test_one_verification_at_a_time_and_so_many_wait(
 
 
 async def drift_now(sources: SourceKit) -> None:
-    """Have a comparison last as long as settling does."""
+    """Let a comparison last exactly as long as its time to settle."""
     corrupt_row(sources.link, "t", b"a", b"x")
 
 
-async def test_much_that_differs_is_held_in_portions_and_what_was_left_out_is_said(
+async def test_many_differences_are_held_in_key_groups_and_the_rest_is_counted(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await copied(sources, bucket_name, {f"k{number:03}": b"1" for number in range(100)})

@@ -1,4 +1,4 @@
-"""A large source verified: in constant memory where it is right, and nothing left where it is broken off midway."""
+"""Verification of a large source: constant memory if it is equal, and nothing left if it is cancelled midway."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tests.support.ingest.sources import SourceKit
 
 GROWTH_BYTES_MAX: Final = 64 << 20
-"""All keys of both sides, held at once, are 100 MB. Seen: 50 MB, on a busy machine."""
+"""All keys of both sides, held at the same time, are 100 MB. Measured: 50 MB, on a busy machine."""
 
 
 async def fill(sources: SourceKit, bucket_name: str, count: int) -> None:
-    """A bucket of so many keys, copied by a source `s`."""
+    """Make a bucket of so many keys, copied by a source `s`."""
     await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=1))
     await sources.define(SourceDefinition("s", "t", bucket_name))
     for number in range(count):
@@ -55,7 +55,7 @@ async def test_two_hundred_thousand_keys_take_constant_memory(sources: SourceKit
 
 
 def begin_peak() -> None:
-    """What was the most so far is forgotten."""
+    """Reset the peak of resident memory."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 

@@ -1,4 +1,4 @@
-"""VerifySource over a wire, and `eddyline verify` at it."""
+"""VerifySource over gRPC, and `eddyline verify` against it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_progress_comes_before_the_verdict_and_the_status_counts(sources: 
         assert (figures["verification_count"], figures["drifted_key_count"]) == (1, 1)
 
 
-async def test_source_that_was_never_verified_says_so(sources: SourceKit, bucket_name: str) -> None:
+async def test_source_that_was_never_verified_is_reported_so(sources: SourceKit, bucket_name: str) -> None:
     async with served(sources) as (address, role), client_of(address) as (_, channel):
         await copied(sources, role, bucket_name, 1)
         status = await cluster_pb2_grpc.ClusterServiceStub(channel).GetStatus(cluster_pb2.GetStatusRequest())
@@ -137,7 +137,7 @@ async def test_call_that_ends_early_leaves_no_consumer_and_its_turn(
         assert not names[0].startswith("eddyline-compare")
 
 
-async def test_command_says_each_finding_and_repairs(
+async def test_command_prints_each_finding_and_repairs(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(sources) as (address, role):
@@ -201,7 +201,7 @@ async def test_command_says_each_finding_and_repairs(
         )
 
 
-async def test_a_dry_run_says_what_a_repair_would_do_and_does_nothing(
+async def test_a_dry_run_prints_the_repair_and_does_nothing(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(sources) as (address, role):
@@ -250,7 +250,7 @@ async def test_all_sources_are_verified_and_one_that_cannot_be_is_named(
         assert (code, said) == (0, "s: equal (bucket 3 keys, fold 3 keys, at revision 3)\n")
 
 
-async def test_many_prefixes_are_cut_for_people_and_no_sources_said(
+async def test_many_prefixes_are_cut_and_an_empty_list_is_reported(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(sources) as (address, role):

@@ -1,4 +1,4 @@
-"""The cluster of services/ingest/README.md, beside a NATS that is there already: its lines as they are, on free ports."""
+"""The cluster of services/ingest/README.md with a running NATS: its lines unchanged, on free ports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lines() -> list[str]:
 
 
 async def shell(script: Sequence[str], environment: dict[str, str], folder: Path) -> asyncio.subprocess.Process:
-    """A shell that runs lines; what it has in the background ends with it."""
+    """Run lines in a shell; its background jobs end with it."""
     text = "\n".join(("set -e", "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT", "trap exit TERM", *script))
     return await asyncio.create_subprocess_exec(
         "bash",

@@ -1,7 +1,7 @@
-"""Ingest beside a cluster of three nats-servers under load: leaders killed, servers restarted, hung and cut off.
+"""Ingest with a cluster of three nats-servers under load: leaders killed, servers restarted, hung and cut off.
 
-After each of them, by itself: the fold equals the bucket, each acknowledged revision is there once, the source is LIVE, and
-no consumer of ours is left.
+After each failure, without an operator: the fold equals the bucket, each acknowledged revision is there once, the source
+is LIVE, and no consumer of ours is left.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ BUCKET: Final = "b"
 STREAM: Final = "KV_b"
 WRITES: Final = 100
 HEALED_S: Final = 45.0
-"""An election takes up to 4 s, an API call that nobody answers 5 s, and a lost connection 2 s to be made anew."""
+"""An election takes up to 4 s, an unanswered API call 5 s, and a reconnect 2 s."""
 CUT_OFF_S: Final = 25.0
-"""Longer than MUTE_S and what an attempt at another server takes."""
+"""Longer than MUTE_S and an attempt at another server."""
 CONSUMERS_GONE_S: Final = 40.0
-"""One that could not be deleted, since its server was away, is removed by its threshold of 30 s."""
+"""A consumer that could not be deleted, since its server was away, is removed by its threshold of 30 s."""
 
 
 @pytest_asyncio.fixture
@@ -77,7 +77,7 @@ class Scene:
         return self.cluster.node_at(url.netloc).name
 
     async def catches_up(self) -> None:
-        """Wait until what is written from now on arrives."""
+        """Wait until later writes arrive."""
         await self.load.writes(1, seconds=HEALED_S)
         last = max(self.load.acknowledged)
         await self.at.until(lambda: self.at.is_at(last), seconds=HEALED_S)
@@ -85,7 +85,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(cluster: NatsCluster, folder: Path) -> AsyncIterator[Scene]:
-    """Everything runs while the body does its damage; then what must hold is checked."""
+    """Run everything while the body does its damage; then check the outcome."""
     async with kit(cluster.url, folder, BUCKET) as at:
         await eventually(lambda: _made(at), "the bucket was not made")
         await wait_current(at.js, STREAM)
@@ -223,7 +223,7 @@ async def test_server_cut_off_together_with_our_consumer_is_left(cluster: NatsCl
 
 
 async def _consumer_is_at(at: Kit, name: str) -> bool:
-    """Whether our consumer is where it should be; one that is elsewhere is deleted, so that another one is made."""
+    """Whether our consumer is at this server; one at another server is deleted, so that a new one is created."""
     for info in await at.js.consumers_info(STREAM):
         if info.cluster is not None and info.cluster.leader == name:
             return True
@@ -232,7 +232,7 @@ async def _consumer_is_at(at: Kit, name: str) -> bool:
 
 
 async def _writer_elsewhere(here: Scene, name: str) -> None:
-    """Move the writer to another server, should it be at this one."""
+    """Move the writer to another server, if it is at this one."""
 
     async def look() -> bool:
         if here.writer_at() == name:

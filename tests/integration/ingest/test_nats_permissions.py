@@ -1,7 +1,7 @@
-"""The NATS permissions of services/ingest/README.md, as they stand there: they are enough, and each of them is used.
+"""The NATS permissions of services/ingest/README.md, unchanged: they are sufficient, and each of them is used.
 
-A real server whose user for ingest has these permissions and no others; another user of the account subscribes to ingest's
-messages.
+A real server whose user for ingest has these permissions and no others; another user of the account subscribes to
+ingest's messages.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def permissions() -> str:
 
 
 def allowed(block: str) -> list[str]:
-    """The subjects that it allows to publish to."""
+    """Subjects that it allows to publish to."""
     return re.findall(r'"(\$[^"]+)"', block)
 
 
 def without(subject: str) -> str:
-    """The block, but for a subject that it allows."""
+    """The block without one allowed subject."""
     assert subject in allowed(permissions())
     return permissions().replace(f'"{subject}"', '"nothing.of.ours"')
 
@@ -70,17 +70,17 @@ class Heard:
         self.subjects: set[str] = set()
 
     async def hear(self, message: Msg) -> None:
-        """One message."""
+        """Record one message."""
         self.subjects.add(message.subject)
 
     def unused(self, patterns: list[str]) -> list[str]:
-        """Those of the patterns that nothing matched."""
+        """Patterns that no message matched."""
         return [one for one in patterns if not any(matches(one, subject) for subject in self.subjects)]
 
 
 @asynccontextmanager
 async def permitted_server(folder: Path, block: str) -> AsyncIterator[NatsServer]:
-    """A server whose user `ingest` may do what the block says, and `other` everything."""
+    """A server whose user `ingest` has the block's permissions, and `other` all."""
     config = (
         "accounts: { A: { jetstream: enabled, users: [\n"
         '{ user: "other", password: "other" }\n'
@@ -93,7 +93,7 @@ async def permitted_server(folder: Path, block: str) -> AsyncIterator[NatsServer
 
 @asynccontextmanager
 async def ingest(server: NatsServer, roles: dict[str, str], log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """An ingest as the user; its log is added to a file. Stopped in order at the end."""
+    """An ingest as the user; its log is appended to a file. Stopped in order at the end."""
     address = roles["EDDYLINE_COMMON_INGEST_ADDRESSES"]
     settings = {"EDDYLINE_INGEST_LISTEN": address, "EDDYLINE_INGEST_NATS_URL": f"nats://ingest:ingest@{server.address}"}
     with log.open("ab") as file:
@@ -104,21 +104,21 @@ async def ingest(server: NatsServer, roles: dict[str, str], log: Path) -> AsyncI
 
 @asynccontextmanager
 async def store(folder: Path) -> AsyncIterator[dict[str, str]]:
-    """A store; what roles and clients need to know of each other."""
+    """A store, with the addresses that roles and clients need."""
     ingests = free_address()
     async with store_process(folder / "store", EDDYLINE_COMMON_INGEST_ADDRESSES=ingests) as (_, address):
         yield {"EDDYLINE_COMMON_STORE_ADDRESSES": address, "EDDYLINE_COMMON_INGEST_ADDRESSES": ingests}
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something holds in other processes: there is no event."""
+    """Wait until a condition of other processes holds: there is no event."""
     async with asyncio.timeout(PATIENCE_S):
         while not await holds():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.05)
 
 
 async def copied(client: Client, source: str, revision: int) -> None:
-    """Wait until a source is LIVE at a revision, with no resync to come."""
+    """Wait until a source is LIVE at a revision, with no resync pending."""
 
     async def holds() -> bool:
         found = await client.sources.get(source)
@@ -128,7 +128,7 @@ async def copied(client: Client, source: str, revision: int) -> None:
 
 
 async def write_and_copy(client: Client, js: JetStreamContext) -> None:
-    """Both sources from their beginning, and each kind of write."""
+    """Copy both sources from their beginning, and make each kind of write."""
     kv = await js.create_key_value(KeyValueConfig(bucket=BUCKET, history=8))
     await js.add_stream(StreamConfig(name=STREAM, subjects=["orders.*"]))
     await kv.put("first", b"1")
@@ -146,7 +146,7 @@ async def write_and_copy(client: Client, js: JetStreamContext) -> None:
 
 
 async def resume_and_mend(client: Client, last: int, last_order: int) -> None:
-    """The requests of a start after a kill, of both kinds of resync, and of a comparison."""
+    """Make the requests of a start after a kill, of both kinds of resync, and of a comparison."""
     await copied(client, BUCKET, last)
     await copied(client, "orders", last_order)
     assert await client.get(BUCKET, b"leaves") is None

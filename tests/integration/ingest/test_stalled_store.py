@@ -1,4 +1,4 @@
-"""A store that hangs while a bucket is written at full speed: ingest holds no more than its window, and then goes on."""
+"""A store that hangs while a bucket is written at full speed: ingest holds no more than its window, and then continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUE: Final = b"x" * 1_000
 STALL_S: Final = 6.0
 """Longer than a lease."""
 GROWTH_BYTES_MAX: Final = 32 << 20
-"""The window's 4 096 messages are 4 MiB of this, and as much again on their way to the store."""
+"""The window's 4 096 messages are 4 MiB of this, and as much again in flight to the store."""
 SETTLE_S: Final = 60.0
 
 
@@ -73,7 +73,7 @@ async def publish(writer: NatsClient, first: int, count: int) -> None:
 
 
 async def peak_while_written(writer: NatsClient, pid: int) -> int:
-    """Write at full speed for as long as the store hangs; the most that `pid` had resident meanwhile."""
+    """Write at full speed while the store hangs; returns the peak of `pid`'s resident memory."""
     highest = 0
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(publish(writer, BEFORE, MEANWHILE))
@@ -85,7 +85,7 @@ async def peak_while_written(writer: NatsClient, pid: int) -> int:
 
 
 async def copied(link: StoreLink, count: int) -> None:
-    """Wait until so many records are there."""
+    """Wait until so many records are stored."""
     async with asyncio.timeout(SETTLE_S):
         while True:
             if (await link.get_topic(BUCKET)).head_seq >= count:

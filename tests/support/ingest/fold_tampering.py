@@ -1,4 +1,4 @@
-"""Folds that drift from their buckets: written to behind the back of ingest, or of the store."""
+"""Folds that drift from their buckets, by writes that ingest, or the store, does not see."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def drift(link: Shard, source: str, changes: dict[str, bytes | None]) -> N
 
 
 def corrupt_row(link: Shard, topic: str, key: bytes, data: bytes | None) -> None:
-    """Change one row of a topic's RocksDB fold, which nothing else hears of; None = remove it."""
+    """Change one row of a topic's RocksDB fold, unseen by the store; None = remove it."""
     topic_id = link._table.get(topic).id
     fold = link._engine.fold
     entry = None if data is None else encode_entry(Record(1, 1, 0, Op.PUT, key, data, version=(1).to_bytes(8, "big")))

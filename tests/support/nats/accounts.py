@@ -33,13 +33,13 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What a server needs to be told, and the account's key, which signs users."""
+    """Configuration of a server, and the account's key, which signs users."""
 
     config: str
     account: Key
 
     def user(self, *, expires_s: int = 0, bearer: bool = False) -> bytes:
-        """A new user's credentials file; a bearer's has no seed."""
+        """Make a new user's credentials file; a bearer's has no seed."""
         key = Key(nkeys.PREFIX_BYTE_USER)
         claims: dict[str, object] = {"type": "user", **_UNLIMITED} | ({"bearer_token": True} if bearer else {})
         jwt = self.account.signed(key.public, "user", claims, expires_s=expires_s)
@@ -48,7 +48,7 @@ class Accounts:
 
 
 def credentials(jwt: str, seed: str) -> bytes:
-    """A credentials file, as `nsc` writes it."""
+    """Make a credentials file, as `nsc` writes it."""
     return (
         f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
         "************************* IMPORTANT *************************\nNKEY Seed printed below.\n\n"
@@ -57,7 +57,7 @@ def credentials(jwt: str, seed: str) -> bytes:
 
 
 def new_accounts() -> Accounts:
-    """An operator with a system account and one that has JetStream."""
+    """Make an operator with a system account and one with JetStream."""
     operator, system, account = (Key(prefix) for prefix in (nkeys.PREFIX_BYTE_OPERATOR, 0, 0))
     limits: dict[str, object] = {
         **_UNLIMITED,

@@ -41,14 +41,14 @@ class BucketLoad:
         self.stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Write until told to stop: the client may swallow a cancellation."""
+        """Write until the stop event: the client may swallow a cancellation."""
         while not self.stop.is_set():
             if not await self._write():
                 await asyncio.sleep(PAUSE_S)
             await asyncio.sleep(self._pause_s)
 
     async def writes(self, count: int, *, seconds: float = LAST_PUT_S) -> None:
-        """Wait until so many more were acknowledged."""
+        """Wait until so many more are acknowledged."""
         wanted = len(self.acknowledged) + count
         deadline = time.perf_counter() + seconds
         while len(self.acknowledged) < wanted:
@@ -56,7 +56,7 @@ class BucketLoad:
             await asyncio.sleep(0.01)
 
     async def last(self) -> int:
-        """One write more, tried until it is acknowledged; its revision."""
+        """Write once more, until it is acknowledged; returns its revision."""
         deadline = time.perf_counter() + LAST_PUT_S
         while not (revision := await self._write()):
             assert time.perf_counter() < deadline, "nothing is acknowledged any more"
@@ -64,7 +64,7 @@ class BucketLoad:
         return revision
 
     async def _write(self) -> int:
-        """One write; its revision, 0 = not acknowledged, perhaps stored."""
+        """Make one write; returns its revision, 0 = not acknowledged, perhaps stored."""
         self._number += 1
         key = f"k{self._number % KEYS}"
         deletes = self._random.random() < DELETES
@@ -80,7 +80,7 @@ class BucketLoad:
 
 @asynccontextmanager
 async def loaded(at: Kit, *, rate: float = 200.0) -> AsyncIterator[BucketLoad]:
-    """A writer that writes while the body runs."""
+    """Run a writer while the body runs."""
     load = BucketLoad(at, rate=rate)
     async with asyncio.TaskGroup() as group:
         group.create_task(load.run())
@@ -91,7 +91,7 @@ async def loaded(at: Kit, *, rate: float = 200.0) -> AsyncIterator[BucketLoad]:
 
 
 async def check_copied_once(at: Kit, load: BucketLoad) -> None:
-    """Each acknowledged revision is there once, in order, as it was written."""
+    """Check that each acknowledged revision is there once, in order, as it was written."""
     copied = [record for record in await at.records() if record.source_ts_ns]
     revisions = [int.from_bytes(record.version, "big") for record in copied]
     assert revisions == sorted(set(revisions)), "revisions came again or out of order"

@@ -1,8 +1,8 @@
-"""Three real nats-servers with JetStream, clustered on loopback: killed, stopped, cut off from each other, started again.
+"""Three real nats-servers with JetStream, clustered on loopback: killed, stopped, cut off from each other, restarted.
 
 Routes go through small proxies of the test's own, one a pair and direction, so that a server can be cut off from the
-others while clients still reach it. Servers tell each other an address where nobody listens, so that no route is made
-past the proxies. Every wait is bounded, and every process is gone at the end.
+others while clients still reach it. Servers advertise an address without a listener, so that no route bypasses the
+proxies. Every wait is bounded, and every process is gone at the end.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from nats.js.client import JetStreamContext
 
 READY_S: Final = 20.0
-"""A start takes 3 to 5 s on a machine alone: an election waits for up to 4 s."""
+"""A start takes 3 to 5 s on an idle machine: an election waits for up to 4 s."""
 LOOK_S: Final = 0.05
 NOWHERE: Final = "127.0.0.1:9"
-"""The discard port: nobody listens."""
+"""The discard port, without a listener."""
 
 _TRANSIENT: Final = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError)
 
 
 class ClusterNode:
-    """One server. Its data stays where it is started again."""
+    """One server. It keeps its data when it is restarted."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -47,12 +47,12 @@ class ClusterNode:
         self.client_address = free_address()
         self.route_address = free_address()
         self.peers: list[str] = []
-        """Where it dials the others."""
+        """Addresses of the proxies to the others."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """Address for clients."""
         return f"nats://{self.client_address}"
 
     @property
@@ -75,12 +75,12 @@ class ClusterNode:
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Let it hang, connections open."""
+        """Suspend it, connections open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
@@ -140,17 +140,17 @@ class NatsCluster:
                 proxy.cut()
 
     def rejoin(self) -> None:
-        """Let all servers reach each other again."""
+        """Reconnect all servers."""
         for proxy in self._proxies.values():
             proxy.mend()
 
     async def restart(self, name: str) -> None:
-        """Start a killed server again, and wait until the cluster is whole."""
+        """Start a killed server again, and wait until the cluster is complete."""
         self.node(name).start()
         await self.wait_ready()
 
     async def wait_ready(self) -> None:
-        """Wait until every server that runs answers JetStream's API, so that there is a leader that it can ask."""
+        """Wait until every running server answers JetStream's API, so that it knows a leader."""
         for node in self.nodes:
             if node.running:
                 await eventually(lambda node=node: answers(node.client_address), f"{node.name} has no JetStream")  # type: ignore[misc]
@@ -166,7 +166,7 @@ async def nats_cluster(folder: Path) -> AsyncIterator[NatsCluster]:
 
 
 async def eventually(look: Callable[[], Awaitable[bool]], failure: str, *, seconds: float = READY_S) -> None:
-    """Look again and again until it is so; what NATS cannot answer yet is "not yet"."""
+    """Poll until the condition holds; an error of NATS counts as "not yet"."""
     deadline = time.perf_counter() + seconds
     while True:
         try:
@@ -192,5 +192,5 @@ async def stream_leader(js: JetStreamContext, stream: str) -> str:
 
 
 async def wait_current(js: JetStreamContext, stream: str) -> None:
-    """Wait until every replica of a stream is there and has all of it."""
+    """Wait until every replica of a stream is current."""
     await eventually(lambda: is_whole(js, stream), f"not every replica of {stream} is current")

@@ -1,4 +1,4 @@
-"""A hub with JetStream in a domain of its own, and a leaf node that reaches it: two real servers."""
+"""A hub with JetStream in a domain of its own, and a leaf node connected to it: two real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real nats-server of its own port and folder, which tests may kill and start again at the same address."""
+"""A real nats-server with its own port and folder, which tests may kill and restart at the same address."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """Address for clients."""
         return f"nats://{self.address}"
 
     @property
     def address(self) -> str:
-        """Where it listens, without a scheme."""
+        """Host and port, without a scheme."""
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
@@ -67,13 +67,13 @@ class NatsServer:
         self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Let it hang, connections open; it has stopped when this returns."""
+        """Suspend it, connections open; it is suspended when this returns."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 

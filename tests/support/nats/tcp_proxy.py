@@ -1,4 +1,4 @@
-"""A TCP proxy in the test's loop that can be cut: what was open breaks off, and nothing new gets through until mended."""
+"""A TCP proxy in the test's loop that can be cut: open connections break, and new ones are refused until it is mended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END_S: Final = 2.0
 
 
 class RouteProxy:
-    """From an address of its own to `target`, as `async with`."""
+    """A proxy from an address of its own to `target`, as `async with`."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
@@ -40,13 +40,13 @@ class RouteProxy:
             await asyncio.wait(self._serving, timeout=END_S)
 
     def cut(self) -> None:
-        """Break what is open; refuse what comes."""
+        """Break open connections; refuse new ones."""
         self._away = True
         for writer in self._open:
             writer.transport.abort()
 
     def mend(self) -> None:
-        """Let connections through again."""
+        """Accept connections again."""
         self._away = False
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,7 +82,7 @@ class RouteProxy:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until either side ends, which ends both."""
+    """Copy until either side ends, which ends both."""
     try:
         while data := await reader.read(READ_BYTES):
             writer.write(data)

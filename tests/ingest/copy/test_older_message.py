@@ -1,4 +1,4 @@
-"""The newest message of a key is removed, an older one is left: the fold shows what NATS shows, live and after a resume."""
+"""The newest message of a key is removed and an older one left: the fold agrees with NATS, live and after a resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_S: Final = 0.2
 
 
 async def make_bucket(at: Kit) -> None:
-    """A bucket of history 5 that lets messages be deleted by the stream API, which those that clients make do not."""
+    """Make a bucket of history 5 that allows MSG.DELETE, which buckets made by clients do not."""
     config = {
         "name": f"KV_{at.bucket}",
         "subjects": [f"$KV.{at.bucket}.>"],
@@ -30,14 +30,14 @@ async def make_bucket(at: Kit) -> None:
 
 
 async def remove(at: Kit, revision: int) -> None:
-    """MSG.DELETE of one revision; without `no_erase` the server syncs its disk, which takes seconds on a busy one."""
+    """Delete one revision by MSG.DELETE; without `no_erase` the server syncs its disk, which takes seconds on a busy one."""
     body = json.dumps({"seq": revision, "no_erase": True}).encode()
     answer = await at.client.request(f"$JS.API.STREAM.MSG.DELETE.KV_{at.bucket}", body, timeout=10)
     assert json.loads(answer.data).get("success"), answer.data
 
 
 async def shows(at: Kit, expected: dict[str, tuple[bytes, int]]) -> None:
-    """Wait until the fold has these values with these revisions, and the source is level."""
+    """Wait until the fold has these values with these revisions, and the source has caught up."""
 
     async def holds() -> bool:
         entries = await at.entries()
@@ -48,13 +48,13 @@ async def shows(at: Kit, expected: dict[str, tuple[bytes, int]]) -> None:
 
 
 async def verified(at: Kit, role: IngestRole) -> None:
-    """Nothing differs."""
+    """Verify that both sides are equal."""
     definition = SourceDefinition(at.bucket, at.bucket, at.bucket)
     found = await role.comparer.compare(definition, name=role.new_compare_name(), settle_s=5, limit=10)
     assert found.is_right, found
 
 
-async def test_older_value_is_shown_where_the_newest_is_removed_from_a_live_bucket(at: Kit) -> None:
+async def test_fold_gets_the_older_value_after_the_newest_is_removed_from_a_live_bucket(at: Kit) -> None:
     await make_bucket(at)
     bucket = await at.js.key_value(at.bucket)
     await at.make_source()
@@ -91,7 +91,7 @@ async def test_removed_marker_shows_the_value_before_it_and_a_removed_value_the_
         await verified(at, role)
 
 
-async def test_what_was_removed_while_nobody_read_is_seen_by_the_first_look(at: Kit) -> None:
+async def test_messages_removed_while_ingest_was_away_are_found_by_the_first_audit(at: Kit) -> None:
     await make_bucket(at)
     bucket = await at.js.key_value(at.bucket)
     await at.make_source()

@@ -1,4 +1,4 @@
-"""Access at delivery: watches of several topics, what ExplainWatch shows, watch streams a key, and of a key that goes."""
+"""Access at delivery: watches of several topics, ExplainWatch, watch streams per key, and revoked keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def refusal(channel: grpc.aio.Channel, *topics: pb.WatchTopic) -> str:
     return unwrap(caught.value).reason
 
 
-async def test_a_watch_needs_read_and_every_topic_of_it(keys: Keys) -> None:
+async def test_a_watch_needs_the_read_scope_and_access_to_all_its_topics(keys: Keys) -> None:
     reader, writer = keys.add("reader", "read", prefixes=("a",)), keys.add("writer", "write")
     async with served_delivery(access=keys.access()) as served:
         for name in ("a1", "a2", "b"):
@@ -75,7 +75,7 @@ async def test_explain_shows_streams_of_covered_topics_alone(keys: Keys) -> None
         assert len((await both(pb.ExplainWatchRequest())).watches) == 2
 
 
-async def test_watch_streams_are_counted_a_key_and_given_back(keys: Keys) -> None:
+async def test_watch_streams_are_counted_per_key_and_released(keys: Keys) -> None:
     few, other = keys.add("few", "read", watches_max=2), keys.add("other", "read")
     access = keys.access()
     async with served_delivery(access=access) as served, AsyncExitStack() as stack:
@@ -97,7 +97,7 @@ async def test_watch_streams_are_counted_a_key_and_given_back(keys: Keys) -> Non
         await served.until(lambda: access.gate.quotas.watches["few"] == 1)
         async with opened(mine, tail("a")) as third:
             await third.until_kind("caught_up")
-        # A connection that goes takes all of its streams along.
+        # A connection that closes ends all of its streams.
         gone = await stack.enter_async_context(calling(served.address, other))
         for _ in range(3):
             watch = await stack.enter_async_context(opened(gone, tail("a")))
@@ -106,7 +106,7 @@ async def test_watch_streams_are_counted_a_key_and_given_back(keys: Keys) -> Non
         await served.until(lambda: access.gate.quotas.watches["other"] == 0)
 
 
-async def test_a_replica_s_own_bound_says_when_to_come_again(keys: Keys) -> None:
+async def test_a_replica_at_its_bound_returns_a_retry_time(keys: Keys) -> None:
     reader = keys.add("reader", "read")
     async with served_delivery(access=keys.access(), watches_max=1) as served:
         await log_topic(served.store, name="a")
@@ -119,7 +119,7 @@ async def test_a_replica_s_own_bound_says_when_to_come_again(keys: Keys) -> None
             assert (error.reason, int(error.metadata["retryAfterMs"]) > 0) == ("QUOTA_WATCHES", True)
 
 
-async def test_watches_of_a_key_that_is_taken_away_end(keys: Keys) -> None:
+async def test_watches_of_a_revoked_key_end(keys: Keys) -> None:
     going, staying = keys.add("going", "read"), keys.add("staying", "read")
     access = keys.access()
     async with served_delivery(access=access) as served:

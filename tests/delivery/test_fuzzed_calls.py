@@ -1,4 +1,4 @@
-"""A delivery that is sent what nobody would send answers or refuses, and serves on."""
+"""Delivery answers or refuses random requests, and continues to serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delivery's metrics: all from the start, and equal to what was sent; health of its one leg."""
+"""Delivery's metrics: all from the start, and equal to the sent records and bytes; health of its connection to the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def now(served: ServedDelivery) -> Scrape:
     return in_place(await delivery_metrics(served.role, ForwardedCalls(1)))
 
 
-async def test_all_are_there_at_zero_from_the_start() -> None:
+async def test_all_metrics_exist_at_zero_from_the_start() -> None:
     async with served_delivery() as served:
         seen = await now(served)
         check_complete(seen, "delivery")
@@ -33,7 +33,7 @@ async def test_all_are_there_at_zero_from_the_start() -> None:
         }
 
 
-async def test_counts_are_what_was_sent() -> None:
+async def test_counts_equal_the_sent_records_and_bytes() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         async with served.watch(tail("log")) as first, served.watch(tail("log")) as second:
@@ -57,7 +57,7 @@ async def test_counts_are_what_was_sent() -> None:
         assert (await now(served)).value(telemetry.DELIVERY_WATCHES) == 0
 
 
-async def test_reads_behind_the_ring_count() -> None:
+async def test_reads_below_the_ring_are_counted() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         await kv_topic(served.store)
@@ -68,7 +68,7 @@ async def test_reads_behind_the_ring_count() -> None:
         assert (await now(served)).value(telemetry.DELIVERY_CATCHUP_READS) >= 2
 
 
-async def test_leg_to_the_store_has_a_health_of_its_own() -> None:
+async def test_connection_to_the_store_has_a_health_entry() -> None:
     async with served_delivery() as served:
         assert (await now(served)).value(telemetry.DELIVERY_READY) == 1
         assert await served.ready(STORE_LEG)
@@ -80,7 +80,7 @@ async def test_leg_to_the_store_has_a_health_of_its_own() -> None:
         assert not await served.ready()
 
 
-async def test_subscription_that_is_behind_is_told_with_the_age_of_what_it_lacks() -> None:
+async def test_lag_has_the_age_of_the_oldest_missing_record() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         async with served.watch_narrowly(tail("log")) as slow, served.watch(tail("log")) as level:

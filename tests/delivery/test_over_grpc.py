@@ -1,4 +1,4 @@
-"""Delivery over the store's gRPC services: the same promises through the link that a cluster uses, and its credit."""
+"""Delivery over the store's gRPC services: the same promises through a cluster's link, and its credit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_snapshot_then_live_over_grpc(store: ServedStore) -> None:
         await frames.aclose()
 
 
-async def test_credit_is_given_back_for_ever(store: ServedStore) -> None:
+async def test_credit_is_returned_indefinitely(store: ServedStore) -> None:
     await log_topic(store.link)
     size = 250_000
     count = 2 * CREDIT_BYTES // size
@@ -87,7 +87,7 @@ async def test_credit_is_given_back_for_ever(store: ServedStore) -> None:
         await frames.aclose()
 
 
-async def test_store_of_another_cluster_is_not_followed_and_asked_slowly(
+async def test_store_of_another_cluster_is_not_followed_and_probed_slowly(
     store: ServedStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     link = GrpcLink(store.channel, cluster_id="other")
@@ -112,5 +112,5 @@ async def test_store_of_another_cluster_is_not_followed_and_asked_slowly(
             assert (status.ready, status.reason) == (False, "CLUSTER_MISMATCH")
             await store.clock.pass_time(1 + RECONNECT_S_MAX)
         running.cancel()
-    said = [record for record in caplog.records if record.getMessage() == "the store refuses this role"]
-    assert len(said) == 1
+    refusals = [record for record in caplog.records if record.getMessage() == "the store refuses this role"]
+    assert len(refusals) == 1

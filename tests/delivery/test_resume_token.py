@@ -1,4 +1,4 @@
-"""Resume tokens: round trips, and what is refused."""
+"""Resume tokens: round trips, and refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def at(
 
 
 def turned(one: TopicSignature) -> TopicSignature:
-    """The same, written in another order."""
+    """Return an equal signature, its values in another order."""
     return one._replace(
         key_prefixes=tuple(reversed(one.key_prefixes)),
         tags=(*reversed(one.tags), *one.tags),
@@ -67,22 +67,22 @@ def turned(one: TopicSignature) -> TopicSignature:
 
 
 def canonical(one: TopicSignature) -> object:
-    """What a token is bound to."""
+    """Generate the signatures of a watch."""
     return (one.topic, frozenset(one.key_prefixes), frozenset(one.tags), frozenset(one.exclude_nodes), one.options)
 
 
 def with_all(watched: list[TopicSignature], shared: list[TopicSignature]) -> list[TopicSignature]:
-    """And `shared`, in place of those of the same names."""
+    """Return signatures with `shared` in place of those of the same names."""
     return list(({one.topic: one for one in watched} | {one.topic: one for one in shared}).values())
 
 
 def sealed(body: bytes) -> bytes:
-    """A token with the checksum that it should have."""
+    """Return a token with a correct checksum."""
     return body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
 
 
 def first_version(watched: list[TopicSignature], entries: list[bytes]) -> bytes:
-    """A token as the first version had it."""
+    """Return a token of the first version."""
     wishes = bytearray()
     for one in sorted(watched, key=lambda one: one.topic.encode()):
         wishes += _text(one.topic.encode(), "<H") + _list(one.key_prefixes)
@@ -102,13 +102,13 @@ def _list(values: Sequence[bytes]) -> bytes:
 
 
 def entry_of(resume: Resume) -> bytes:
-    """One place, as both versions have it."""
+    """Return one position, in the encoding of both versions."""
     key = _text(resume.after_key, "<H") if resume.state is ResumeState.KEYS else b""
     return struct.pack("<QQB", resume.cursor.epoch, resume.cursor.seq, resume.state) + key
 
 
 @given(watched=WATCHED, data=st.data())
-def test_a_token_gives_back_every_position_in_whatever_order_the_topics_are_named(
+def test_a_token_has_every_position_independent_of_the_order_of_topics(
     watched: list[TopicSignature], data: st.DataObject
 ) -> None:
     positions = {one.topic: at(one.topic, *data.draw(PLACES)) for one in watched}
@@ -130,7 +130,7 @@ def test_a_token_of_the_first_version_is_read(watched: list[TopicSignature], dat
 
 
 @given(watched=WATCHED, other=WATCHED, shared=WATCHED, data=st.data())
-def test_a_token_fits_each_topic_that_both_have_with_the_same_filters(
+def test_a_token_applies_to_each_common_topic_with_the_same_filters(
     watched: list[TopicSignature], other: list[TopicSignature], shared: list[TopicSignature], data: st.DataObject
 ) -> None:
     if data.draw(st.booleans()):
@@ -180,7 +180,7 @@ def test_a_token_with_anything_changed_is_invalid(watched: list[TopicSignature],
     ],
     ids=str,
 )
-def test_every_filter_and_option_is_part_of_what_a_token_is_bound_to(changed: dict[str, object]) -> None:
+def test_a_token_is_bound_to_every_filter_and_option(changed: dict[str, object]) -> None:
     token = ResumeTokens([TopicSignature("orders"), TopicSignature("other")]).encode(
         {"orders": at("orders"), "other": at("other")}
     )
@@ -196,7 +196,7 @@ def test_random_bytes_are_refused(token: bytes) -> None:
 
 
 @given(data=st.data())
-def test_a_token_that_was_cut_or_grew_is_invalid(data: st.DataObject) -> None:
+def test_a_token_cut_or_extended_is_invalid(data: st.DataObject) -> None:
     tokens = ResumeTokens(ONE)
     token = tokens.encode({"orders": at("orders")})
     changed = data.draw(
@@ -212,7 +212,7 @@ def test_a_token_that_was_cut_or_grew_is_invalid(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("epoch", "seq", "state"), [(5, 9, 3), (5, 9, 255), (5, 0, 0), (0, 9, 0), (0, 0, 1), (0, 9, 2)]
 )
-def test_an_entry_that_cannot_be_ours_is_invalid(epoch: int, seq: int, state: int) -> None:
+def test_an_impossible_entry_is_invalid(epoch: int, seq: int, state: int) -> None:
     tokens = ResumeTokens(ONE)
     token = tokens.encode({"orders": at("orders")})
     with pytest.raises(ResumeTokenInvalid):
@@ -236,7 +236,7 @@ def test_another_version_is_invalid_even_with_the_right_checksum() -> None:
 
 
 def test_the_bytes_of_a_token_are_fixed() -> None:
-    # Tokens outlive the process that gave them: a change here needs another version.
+    # Tokens outlive the process that made them: a change here needs another version.
     first = {"orders": at("orders")}
     keys = {"orders": at("orders", state=ResumeState.KEYS, after_key=b"k\xff")}
     tokens = ResumeTokens(ONE)

@@ -16,6 +16,7 @@ from eddyline.delivery.feed.tail import LINGER_S
 from tests.sim.cluster_writer import ClusterWriter
 from tests.sim.mortal_delivery import Delivery
 from tests.sim.subscriber import Cluster, Subscriber
+from tests.support.delivery.slots import held_count, waiting_count
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.models.history import End, History
 from tests.support.models.random_walk import PASSING
@@ -205,8 +206,8 @@ class WholeCluster(Cluster):
         await self._pass(LINGER_S + 5)
         role = self.delivery.role
         assert role is not None
-        assert role.stats.watch_count == 0, "a stream is counted, and nobody has it"
-        assert (role.slots.held_count, role.slots.waiting_count) == (0, 0), "scan slots are held by nobody"
+        assert role.stats.watch_count == 0, "a closed stream is still counted"
+        assert (held_count(role.slots), waiting_count(role.slots)) == (0, 0), "scan slots are held without a stream"
         assert len(role.tails) == 0, "topics are followed for nobody"
         assert role.budget.nbytes == 0, "frames are held for nobody"
 

@@ -140,7 +140,7 @@ def shares(rounds: Sequence[Sequence[Look]], *, slowed: bool) -> list[float]:
 
 
 async def measure() -> list[Figure]:
-    """The row's stats."""
+    """Measure the row."""
     with tempfile.TemporaryDirectory() as directory:
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(store_server(Path(directory) / "store"))
@@ -172,10 +172,10 @@ def share_figures(rounds: Sequence[Sequence[Look]], *, slowed: bool) -> list[Fig
     if not found:
         return [Figure("P13", f"{name}_never_seen", 0, "part")]
     ratios = [share * sum(weights) / weight for share, weight in zip(found, weights, strict=True)]
-    stats = [Figure("P13", f"{name}_b{band}", found[band], "part", ratios[band]) for band in reversed(range(BANDS))]
+    figures = [Figure("P13", f"{name}_b{band}", found[band], "part", ratios[band]) for band in reversed(range(BANDS))]
     # B0 slowed has a turn in tens, which is coarse
     worst = max(abs(ratio - 1) for ratio in ratios[1 if slowed else 0 :])
-    return [*stats, Figure("P13", f"{name}_error_max", worst, "part", worst, ERROR_MAX, at_most=True)]
+    return [*figures, Figure("P13", f"{name}_error_max", worst, "part", worst, ERROR_MAX, at_most=True)]
 
 
 def wait_figure(rounds: Sequence[Sequence[Look]]) -> Figure:

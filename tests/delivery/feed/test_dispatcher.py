@@ -1,4 +1,4 @@
-"""Turns of topics: real rings and tails, the manual clock, subscriptions played by hand."""
+"""Turns of topics: real rings and tails, the manual clock, subscriptions driven by the test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reader:
-    """A subscription that takes what is open when it is woken, and says that it is sent when the test says so."""
+    """A subscription that takes the open frames when it is woken; the test completes its sends."""
 
     stage: Stage
     tail: TopicTail
@@ -42,7 +42,7 @@ class Reader:
         self.tail.listeners[self.step] = None
 
     def step(self) -> None:
-        """A turn of its own; it asks again at once where it is prompt."""
+        """Take a turn; a prompt subscription requests more at once."""
         while self.seq < self.tail.ring.open_seq or self.stage.dispatcher.request(self.tail, self.waiter, self.seq):
             frame = self.tail.ring.frame_after(self.seq)
             assert frame is not None
@@ -72,7 +72,7 @@ class Stage:
         self.budget = RingBudget(1 << 24)
 
     def topic(self, name: str, priority: int | None = None) -> TopicTail:
-        """A followed topic without records."""
+        """Add a followed topic without records."""
         tail = TopicTail(name, 1, Ring(name, self.budget, 1 << 24))
         info = TopicInfo(name, 7, Kind.LOG, TopicConfig(priority=priority), 0, 1, "", 0)
         tail.start(FollowStarted(1, info, 0))
@@ -80,20 +80,20 @@ class Stage:
         return tail
 
     def reader(self, tail: TopicTail, *, prompt: bool = True) -> Reader:
-        """A subscription that has asked for more."""
+        """Add a subscription that has requested more."""
         reader = Reader(self, tail, prompt=prompt)
         reader.step()
         return reader
 
     def append(self, tail: TopicTail, count: int = 1) -> None:
-        """The store says that there are so many records more."""
+        """Push `count` new records from the store."""
         first = tail.ring.end_seq + 1
         batch = Batch.from_rows([Record(data=b"x" * 10) for _ in range(count)]).with_seqs(first, 1)
         tail.push_item(FollowItem(1, batch, batch.last_seq, batch.last_seq))
         self.dispatcher.notify(tail)
 
     def fill(self, priority: int | None = None) -> list[Reader]:
-        """As many under way as may be."""
+        """Put the maximum number of sends in flight."""
         readers = [self.reader(self.topic(f"full-{number}", priority), prompt=False) for number in range(WORKERS)]
         for reader in readers:
             self.append(reader.tail)
@@ -101,7 +101,7 @@ class Stage:
         return readers
 
     async def press(self, share: float, samples: int = 1) -> None:
-        """Bring the pressure to `share`, by bytes under way."""
+        """Set the pressure to `share`, by bytes being sent."""
         self.stats.queued_bytes = round(share * SEND_BYTES_MAX)
         self.append(self.topic("press"))
         reader = self.reader(self.topic("pressed"))
@@ -122,7 +122,7 @@ async def stage() -> AsyncIterator[Stage]:
             task.cancel()
 
 
-async def test_alone_a_topic_is_served_at_once_and_nothing_is_armed() -> None:
+async def test_a_single_topic_is_served_at_once_and_arms_no_timer() -> None:
     async with stage() as one:
         reader = one.reader(one.topic("log"))
         for _ in range(3):
@@ -133,7 +133,7 @@ async def test_alone_a_topic_is_served_at_once_and_nothing_is_armed() -> None:
         assert (one.stats.turn_wait_s, one.stats.reading.step) == (0.0, LadderStep.REST)
 
 
-async def test_a_topic_waits_while_enough_is_under_way_and_the_highest_priority_comes_first() -> None:
+async def test_a_topic_waits_for_sends_in_flight_and_the_highest_priority_is_served_first() -> None:
     async with stage() as one:
         full = one.fill()
         for name, priority in (("low", -500), ("high", 800), ("middle", 300)):
@@ -146,7 +146,7 @@ async def test_a_topic_waits_while_enough_is_under_way_and_the_highest_priority_
         assert one.order == ["high", "middle", "low"]
 
 
-async def test_readers_that_stop_delay_the_others_once_and_shortly() -> None:
+async def test_stalled_readers_delay_the_others_once_and_briefly() -> None:
     async with stage() as one:
         full = one.fill()
         reader = one.reader(one.topic("log"))
@@ -161,7 +161,7 @@ async def test_readers_that_stop_delay_the_others_once_and_shortly() -> None:
         assert reader.frames == [1, 1]
 
 
-async def test_one_that_leaves_makes_room_and_is_woken_no_more() -> None:
+async def test_a_closed_subscription_frees_its_slot_and_is_not_woken_again() -> None:
     async with stage() as one:
         full = one.fill()
         reader = one.reader(one.topic("log"))
@@ -175,7 +175,7 @@ async def test_one_that_leaves_makes_room_and_is_woken_no_more() -> None:
         assert (reader.frames, gone.frames) == ([1], [])
 
 
-async def test_a_band_is_charged_a_record_for_each_that_gets_it() -> None:
+async def test_a_band_is_charged_per_record_and_subscription() -> None:
     async with stage() as one:
         full = one.fill()
         wide, narrow = one.topic("wide", 10), one.topic("narrow", -1)
@@ -192,20 +192,20 @@ async def test_a_band_is_charged_a_record_for_each_that_gets_it() -> None:
         assert both.count("wide") == pytest.approx(200, rel=0.2), "ten readers of 8 records pay for 80"
 
 
-async def test_news_are_told_to_everybody_without_records() -> None:
+async def test_news_without_records_wake_every_subscription() -> None:
     async with stage() as one:
         tail = one.topic("log")
-        told: list[str] = []
-        tail.listeners[lambda: told.append("one")] = None
+        woken: list[str] = []
+        tail.listeners[lambda: woken.append("one")] = None
         tail.end(FollowEnded(1, "TOPIC_NOT_FOUND", "gone"))
         one.dispatcher.notify(tail)
-        assert told == ["one"]
+        assert woken == ["one"]
         for number in range(WAKES_A_PASS + 1):
-            tail.listeners[partial(told.append, str(number))] = None
+            tail.listeners[partial(woken.append, str(number))] = None
         tail.has_news = True
         one.dispatcher.notify(tail)
         await settle()
-        assert len(told) == 1 + 1 + WAKES_A_PASS + 1
+        assert len(woken) == 1 + 1 + WAKES_A_PASS + 1
 
 
 async def test_under_pressure_a_topic_has_one_frame_in_a_window() -> None:
@@ -228,7 +228,7 @@ async def test_under_pressure_a_topic_has_one_frame_in_a_window() -> None:
         assert reader.seq == reader.tail.ring.end_seq
 
 
-async def test_under_low_pressure_nothing_is_joined_or_put_off() -> None:
+async def test_under_low_pressure_no_frame_is_joined_or_delayed() -> None:
     async with stage() as one:
         reader = one.reader(one.topic("log"))
         await one.press(0.2, samples=8)
@@ -246,10 +246,10 @@ async def test_pressure_is_sampled_while_there_is_any_and_b0_is_slowed() -> None
             await one.clock.pass_time(SAMPLE_S)
             steps.append(one.stats.reading.step)
         assert steps == [LadderStep.COALESCE, LadderStep.SLOW_B0, LadderStep.COALESCE, LadderStep.REST]
-        assert one.clock.pending == 0, "nobody samples what is at rest"
+        assert one.clock.pending == 0, "no sample while at rest"
 
 
-async def test_what_waits_is_pressure_by_number_and_by_time() -> None:
+async def test_waiting_topics_are_pressure_by_number_and_by_time() -> None:
     async with stage() as one:
         full = one.fill()
         for number in range(32):
@@ -270,7 +270,7 @@ async def test_what_waits_is_pressure_by_number_and_by_time() -> None:
         assert reading.latency == pytest.approx(0.2 * (STILL_S / 2) / 0.005)
 
 
-async def test_a_ring_that_fell_out_is_a_turn_all_the_same() -> None:
+async def test_an_evicted_ring_still_costs_a_turn() -> None:
     async with stage() as one:
         one.budget = RingBudget(0)
         tail = one.topic("log")
@@ -282,7 +282,7 @@ async def test_a_ring_that_fell_out_is_a_turn_all_the_same() -> None:
         assert (tail.ring.floor_seq, tail.ring.open_seq, tail.ring.has_unopened) == (1, 1, False)
 
 
-async def test_what_came_while_nobody_waited_is_passed_over() -> None:
+async def test_frames_that_no_subscription_waited_for_are_skipped() -> None:
     async with stage() as one:
         tail = one.topic("log")
         for _ in range(100):
@@ -296,7 +296,7 @@ async def test_what_came_while_nobody_waited_is_passed_over() -> None:
         assert late.frames == [1] * 101, "what was passed over is open"
 
 
-async def test_one_ahead_of_the_ring_is_woken_when_the_ring_comes_to_it() -> None:
+async def test_a_subscription_ahead_of_the_ring_is_woken_when_the_ring_reaches_it() -> None:
     async with stage() as one:
         tail = one.topic("log")
         one.append(tail)

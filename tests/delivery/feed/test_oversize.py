@@ -1,4 +1,4 @@
-"""Records above what a subscriber's channel takes: one typed error, or a gap in their place; never cut, never nameless."""
+"""Records above a channel's limit: one typed error, or a gap in their place; never cut, always named."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
 
 
 async def copy_large(cluster: ServedDelivery) -> None:
-    """What a source brings: a record of 5 MiB between small ones, each in a batch of its own."""
+    """Append a record of 5 MiB between small ones, each in a batch of its own."""
     await cluster.store.put_source(SourceDefinition("source", "kv", "bucket"))
     lease = await cluster.store.acquire_lease("source", holder="me", lease_ms=5000)
     positions = (b"", b"1", b"2", b"3")
@@ -53,7 +53,7 @@ async def copy_large(cluster: ServedDelivery) -> None:
 async def watch_by_default(
     cluster: ServedDelivery, wanted: pb.WatchTopic, *, skips: bool = False, metadata_only: bool = False
 ) -> AsyncIterator[Watch]:
-    """A watch over a channel with gRPC's own options; the large record comes once it is level."""
+    """Open a watch over a channel with gRPC's default options; the large record is appended once it has caught up."""
     topic = pb.WatchTopic()
     topic.CopyFrom(wanted)
     topic.metadata_only = metadata_only
@@ -89,7 +89,7 @@ async def test_a_channel_with_default_options_gets_one_typed_error(
 
 
 @pytest.mark.parametrize("wanted", STARTS.values(), ids=STARTS.keys())
-async def test_it_is_passed_over_where_that_was_asked_for(cluster: ServedDelivery, wanted: pb.WatchTopic) -> None:
+async def test_a_gap_replaces_the_record_on_request(cluster: ServedDelivery, wanted: pb.WatchTopic) -> None:
     async with watch_by_default(cluster, wanted, skips=True) as watch:
         assert [record.key for record in (await watch.until_kind("rows")).rows.records] == [b"a"]
         gap = await watch.kind("gap")
@@ -99,7 +99,7 @@ async def test_it_is_passed_over_where_that_was_asked_for(cluster: ServedDeliver
     assert gap.cursor.seq == (0 if wanted.point == pb.START_POINT_SNAPSHOT else LARGE_SEQ)
 
 
-async def test_no_snapshot_follows_a_record_that_was_passed_over(cluster: ServedDelivery) -> None:
+async def test_no_snapshot_follows_a_skipped_record(cluster: ServedDelivery) -> None:
     wanted = at("kv", 0)
     wanted.on_gap = log_pb2.GAP_POLICY_HEAL
     async with watch_by_default(cluster, wanted, skips=True) as watch:
@@ -107,44 +107,44 @@ async def test_no_snapshot_follows_a_record_that_was_passed_over(cluster: Served
     assert kinds == ["rows", "gap", "rows", "caught_up"]
 
 
-async def test_a_watch_of_metadata_alone_takes_every_record(cluster: ServedDelivery) -> None:
+async def test_a_watch_of_metadata_only_receives_every_record(cluster: ServedDelivery) -> None:
     async with watch_by_default(cluster, earliest("kv"), metadata_only=True) as watch:
         await watch.until_kind("caught_up")
     sizes = [record.data_bytes for frame in watch.frames for record in frame.rows.records]
     assert sizes == [1, LARGE, 1]
 
 
-@pytest.mark.parametrize("said", [8 << 20, 64 << 20, (1 << 32) - 1])
-async def test_a_caller_that_says_what_its_channel_takes_gets_it_whole(cluster: ServedDelivery, said: int) -> None:
+@pytest.mark.parametrize("limit", [8 << 20, 64 << 20, (1 << 32) - 1])
+async def test_a_caller_with_a_larger_limit_receives_the_whole_record(cluster: ServedDelivery, limit: int) -> None:
     await copy_large(cluster)
     async with open_channel(cluster.address) as channel:
-        request = pb.WatchTopicsRequest(topics=[earliest("kv")], message_bytes_max=said)
+        request = pb.WatchTopicsRequest(topics=[earliest("kv")], message_bytes_max=limit)
         async with Watch(delivery_pb2_grpc.DeliveryServiceStub(channel).WatchTopics(request)) as watch:
             assert [len(data) for data in await watch.data(3)] == [1, LARGE, 1]
 
 
-async def test_less_than_every_channel_takes_is_refused(cluster: ServedDelivery) -> None:
+async def test_a_limit_below_the_default_of_channels_is_refused(cluster: ServedDelivery) -> None:
     refused = unwrap(await cluster.refusal(tail("kv"), message_bytes_max=(4 << 20) - 1))
     assert (refused.reason, refused.metadata["field"]) == ("INVALID_ARGUMENT", "message_bytes_max")
 
 
-def test_the_record_is_found_among_others_and_cursors_stay_true() -> None:
+def test_the_record_is_located_among_others_and_cursors_stay_exact() -> None:
     sizes = (10, 10, 900, 10, 900)
     batch = Batch.from_rows([Record(seq, 1, data=bytes(size)) for seq, size in enumerate(sizes, start=1)])
     place, view, limit = FramePosition("t", 7, 9), View(), MessageLimit(200, skips=True)
     frames = [pb.WatchTopicsResponse.FromString(one.data) for one in fitted_of(batch, place, view, limit)]
-    told = [
+    positions = [
         (frame.cursor.seq, [record.seq for record in frame.rows.records] or (frame.gap.first_seq, frame.gap.last_seq))
         for frame in frames
     ]
-    assert told == [(2, [1, 2]), (3, (3, 3)), (4, [4]), (9, (5, 5))]
+    assert positions == [(2, [1, 2]), (3, (3, 3)), (4, [4]), (9, (5, 5))]
     assert all(frame.gap.reason == types.GAP_REASON_OVERSIZE for frame in frames if frame.HasField("gap"))
     with pytest.raises(Oversize) as refused:
         fitted_of(batch, place, view, MessageLimit(200))
     assert refused.value.metadata["seq"] == "3"
 
 
-def test_what_the_filter_hides_is_not_too_large() -> None:
+def test_a_hidden_record_is_not_too_large() -> None:
     gap = Gap(1, 2, GapReason.CAP)
     place, view = FramePosition("t", 7, 2), View()
     frame = item_frame(place, gap, view)

@@ -1,4 +1,4 @@
-"""Rings: neighbours, bounds, and one encoding a view."""
+"""Rings: adjacent frames, bounds, and one encoding a view."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def filled(ring: Ring, sizes: Sequence[int]) -> None:
         ring.push(batch(ring.end_seq + 1, size), ring.end_seq + 1)
 
 
-def test_frames_are_neighbours_and_found_by_seq() -> None:
+def test_frames_are_adjacent_and_located_by_seq() -> None:
     ring = Ring("t", RingBudget(1 << 20), 1 << 20)
     ring.reset(7, 10)
     assert ring.frame_after(10) is None
     ring.push(batch(11, 1, 1, 1), 13)
     ring.push(Gap(14, 14, GapReason.SOURCE_GAP, seq=14), 14)
     ring.push(batch(15, 1), 15)
-    found = [ring.frame_after(seq) for seq in range(10, 16)]
-    assert [frame and (frame.after_seq, frame.next_after_seq) for frame in found] == [
+    frames = [ring.frame_after(seq) for seq in range(10, 16)]
+    assert [frame and (frame.after_seq, frame.next_after_seq) for frame in frames] == [
         (10, 13),
         (10, 13),
         (10, 13),
@@ -48,7 +48,7 @@ def test_frames_are_neighbours_and_found_by_seq() -> None:
     ]
 
 
-def test_reset_begins_anew_and_frees_everything() -> None:
+def test_reset_starts_over_and_frees_all_frames() -> None:
     budget = RingBudget(1 << 20)
     ring = Ring("t", budget, 1 << 20)
     ring.reset(7, 0)
@@ -62,7 +62,7 @@ def test_reset_begins_anew_and_frees_everything() -> None:
     ring_bytes=st.integers(0, 20_000),
     all_bytes=st.integers(0, 30_000),
 )
-def test_rings_keep_their_bounds_and_give_up_the_oldest_first(
+def test_rings_keep_their_bounds_and_evict_the_oldest_first(
     sizes: list[tuple[int, int, bool]], ring_bytes: int, all_bytes: int
 ) -> None:
     budget = RingBudget(all_bytes)
@@ -100,7 +100,7 @@ def test_frame_is_encoded_once_a_view_and_counted() -> None:
     assert budget.encoded_count == 2
 
 
-def test_views_that_mean_the_same_are_the_same() -> None:
+def test_equivalent_views_are_equal() -> None:
     assert view_of([b"b", b"a", b"ab", b"b"], columns=True) == view_of([b"a", b"b"], columns=True)
     assert view_of([b"", b"a"], columns=False) == view_of([b""], columns=False)
     assert view_of([b"a"], columns=False) != view_of([b"a"], columns=True)
@@ -116,7 +116,7 @@ def test_views_that_mean_the_same_are_the_same() -> None:
         ([FRAME_BYTES // 4] * 7, [3, 3, 1]),
     ],
 )
-def test_large_batches_are_cut_to_frames(sizes: list[int], counts: list[int]) -> None:
+def test_large_batches_are_split_into_frames(sizes: list[int], counts: list[int]) -> None:
     whole = batch(5, *sizes)
     cut = list(split_batch(whole))
     assert [piece.count for piece in cut] == counts
@@ -131,7 +131,7 @@ def test_credit_counts_cells_and_an_overhead_a_record() -> None:
 
 
 @given(ends=st.lists(st.integers(1, 5), min_size=1, max_size=20), opened=st.integers(0, 5), after=st.integers(0, 120))
-def test_who_is_ahead_of_what_is_open_does_not_go_through_it(ends: list[int], opened: int, after: int) -> None:
+def test_a_reader_ahead_of_the_open_frames_skips_them(ends: list[int], opened: int, after: int) -> None:
     ring = Ring("t", RingBudget(1 << 20), 1 << 20)
     ring.reset(1, 0)
     for count in ends:
@@ -157,7 +157,7 @@ def test_who_is_ahead_of_what_is_open_does_not_go_through_it(ends: list[int], op
     calls=st.lists(st.tuples(st.sampled_from(("push", "gap", "open", "join")), st.integers(1, 3000)), max_size=60),
     ring_bytes=st.sampled_from((5_000, 1 << 20)),
 )
-def test_frames_are_opened_in_order_and_joined_without_a_change(calls: list[tuple[str, int]], ring_bytes: int) -> None:
+def test_frames_are_opened_in_order_and_joined_unchanged(calls: list[tuple[str, int]], ring_bytes: int) -> None:
     budget = RingBudget(1 << 24)
     other = Ring("other", budget, 1 << 20)
     filled(other, [7])

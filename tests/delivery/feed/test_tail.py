@@ -1,4 +1,4 @@
-"""What a tail makes of what the store says."""
+"""Handling of the store's events by a tail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST_SEQ = (1 << 64) - 1
 
 
 @pytest.mark.parametrize("own_seq", [0, 4], ids=["without a record", "of a record"])
-def test_gap_past_the_head_moves_no_cursor_past_it(own_seq: int) -> None:
+def test_gap_past_the_head_does_not_move_the_ring_past_it(own_seq: int) -> None:
     tail = TopicTail("log", 1, Ring("log", RingBudget(1 << 20), 1 << 20))
     tail.start(FollowStarted(1, TopicInfo("log", 7, Kind.LOG, TopicConfig(), 3, 1, "", 0), 3))
     gap = Gap(1, LAST_SEQ, GapReason.UNSYNCED, own_seq)

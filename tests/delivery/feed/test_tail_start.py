@@ -1,4 +1,4 @@
-"""A tail begins once: what was appended while its stream was broken comes with the next one, wherever it was cut."""
+"""A tail starts once: records appended while its stream is broken come with the next stream, wherever it broke."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from tests.support.delivery.role import ServedDelivery
 
-BESIDE_BYTES = 50_000
+OTHER_BYTES = 50_000
 BESIDE = 4
-"""Of another topic, and as large as a frame each: so many frames come before the watch is level."""
+"""Of another topic, and as large as a frame each: so many frames come before the watch has caught up."""
 FRAMES = range(1, BESIDE + 3)
 
 
 async def fill(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store, "tail")
     await append(cluster.store, "tail", rows("before"))
-    await kv_topic(cluster.store, "beside")
+    await kv_topic(cluster.store, "other")
     for number in range(BESIDE):
-        await append(cluster.store, "beside", puts((f"{number}", "x" * BESIDE_BYTES)))
+        await append(cluster.store, "other", puts((f"{number}", "x" * OTHER_BYTES)))
 
 
-@pytest.mark.parametrize("others", [(), (snapshot("beside"),), (earliest("beside"),)], ids=["alone", "values", "log"])
-async def test_first_frame_of_a_tail_says_where_it_begins(others: tuple[pb.WatchTopic, ...]) -> None:
+@pytest.mark.parametrize("others", [(), (snapshot("other"),), (earliest("other"),)], ids=["alone", "values", "log"])
+async def test_first_frame_of_a_tail_has_its_start_position(others: tuple[pb.WatchTopic, ...]) -> None:
     async with served_delivery() as cluster:
         await fill(cluster)
         async with cluster.watch(tail("tail"), *others) as watch:
@@ -54,7 +54,7 @@ async def test_first_frame_of_a_tail_says_where_it_begins(others: tuple[pb.Watch
 
 @pytest.mark.parametrize("frames", FRAMES)
 @pytest.mark.parametrize("start", ["snapshot", "earliest"])
-async def test_client_misses_nothing_of_a_tail_whose_stream_breaks_after_any_frame(
+async def test_client_misses_no_record_if_its_stream_breaks_after_any_frame(
     frames: int, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channels = Channels()
@@ -80,7 +80,7 @@ async def test_client_misses_nothing_of_a_tail_whose_stream_breaks_after_any_fra
             clock=SystemClock(),
             random_source=NoJitter(),
         )
-        wanted = [WatchTopic("tail", "tail"), WatchTopic("beside", start)]  # type: ignore[arg-type]  # one of two words
+        wanted = [WatchTopic("tail", "tail"), WatchTopic("other", start)]  # type: ignore[arg-type]  # one of two words
         seen: list[bytes | None] = []
         async with client.watch(wanted, heartbeat_ms=60_000) as events, asyncio.timeout(HANG_S):
             async for event in events:

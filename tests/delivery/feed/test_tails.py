@@ -1,4 +1,4 @@
-"""Every shard followed by itself: which are, what is missing, and what that means for the role."""
+"""Each shard is followed independently: the followed and the missing ones, and the role's readiness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST, SECOND = names_on(0, 2, 1)[0], names_on(1, 2, 1)[0]
 
 
 class Scene:
-    """A delivery role over two stores, of which each can be cut off."""
+    """A delivery role over two stores that can be disconnected one by one."""
 
     def __init__(self, wires: tuple[CutLink, CutLink], clock: ManualClock) -> None:
         self.wires, self.clock = wires, clock
@@ -34,13 +34,13 @@ class Scene:
 
     @property
     def status(self) -> tuple[bool, str]:
-        """Ready, and why not."""
+        """Return the readiness, and the reason if not ready."""
         role = self.role
-        found = delivery_status(role.stats, tails=role.tails, budget=role.budget, clock=self.clock)
-        return found.ready, found.reason
+        status = delivery_status(role.stats, tails=role.tails, budget=role.budget, clock=self.clock)
+        return status.ready, status.reason
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let time pass until it holds."""
+        """Let time pass until the condition holds."""
         for _ in range(TURNS_MAX):
             if condition():
                 return
@@ -65,7 +65,7 @@ async def two_shards() -> AsyncIterator[Scene]:
             running.cancel()
 
 
-async def test_a_shard_that_is_away_is_named_and_the_others_are_followed_on() -> None:
+async def test_an_unreachable_shard_is_named_and_the_others_stay_followed() -> None:
     async with two_shards() as scene:
         tails = scene.role.tails
         assert scene.status == (True, "")
@@ -77,7 +77,7 @@ async def test_a_shard_that_is_away_is_named_and_the_others_are_followed_on() ->
         await scene.until(lambda: not tails.reached[0])
         assert (tails.up.is_set(), tails.down.is_set()) == (True, False)
         assert scene.status == (False, "STORE_UNREACHABLE (shard 0)")
-        await scene.link.append(SECOND, rows("still told"))
+        await scene.link.append(SECOND, rows("still followed"))
         await scene.until(lambda: followed[SECOND].ring.end_seq == 1)
         scene.wires[1].cut()
         await scene.until(lambda: not any(tails.reached))
@@ -86,12 +86,12 @@ async def test_a_shard_that_is_away_is_named_and_the_others_are_followed_on() ->
         for wire in scene.wires:
             wire.mend()
         await scene.until(lambda: all(tails.reached))
-        await scene.link.append(FIRST, rows("told again"))
+        await scene.link.append(FIRST, rows("followed again"))
         await scene.until(lambda: followed[FIRST].ring.end_seq == 1)
         assert scene.status == (True, "")
 
 
-async def test_topics_of_all_shards_are_counted_together_and_let_go_of_where_they_live() -> None:
+async def test_topics_of_all_shards_are_counted_together_and_released_on_their_shard() -> None:
     async with two_shards() as scene:
         tails, heard = scene.role.tails, list[str]()
         for name in (FIRST, SECOND):

@@ -1,4 +1,4 @@
-"""Traces through delivery: from the store's answer to each subscriber's transport, bounded, and told in the frame."""
+"""Traces through delivery, from the store's answer to each subscriber's transport: bounded, and present in the frame."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def named(spans: list[EndedSpan], name: str) -> list[EndedSpan]:
 
 
 async def records_of(watch: Watch) -> pb.WatchTopicsResponse:
-    """The next frame with records."""
+    """Return the next frame with records."""
     while True:
         frame = await watch.next()
         if frame.HasField("rows"):
@@ -33,7 +33,7 @@ async def records_of(watch: Watch) -> pb.WatchTopicsResponse:
 
 
 async def ended(served: ServedDelivery, count: int) -> list[EndedSpan]:
-    """So many spans, once they are over."""
+    """Wait for `count` ended spans."""
     spans: list[EndedSpan] = []
 
     def are_there() -> bool:
@@ -64,7 +64,7 @@ async def test_commit_is_followed_to_its_subscriber() -> None:
     assert parse_traceparent(frame.traceparent) == received.context
 
 
-async def test_only_the_first_subscribers_are_told_of() -> None:
+async def test_only_the_first_subscribers_have_spans() -> None:
     async with served_delivery(trace_ratio=ON) as served, AsyncExitStack() as stack:
         await log_topic(served.store)
         watches = [await stack.enter_async_context(served.watch(tail("log"))) for _ in range(SENDS_MAX + 3)]
@@ -78,7 +78,7 @@ async def test_only_the_first_subscribers_are_told_of() -> None:
         assert served.role.tracer.drain() == []
 
 
-async def test_subscriber_that_sees_nothing_of_it_is_not_told_of() -> None:
+async def test_subscriber_that_receives_no_record_of_it_has_no_span() -> None:
     async with served_delivery(trace_ratio=ON) as served:
         await kv_topic(served.store)
         async with served.watch(tail("kv", b"x")) as watch:
@@ -90,7 +90,7 @@ async def test_subscriber_that_sees_nothing_of_it_is_not_told_of() -> None:
     assert {span.name for span in spans} == {telemetry.SPAN_STORE_COMMIT, telemetry.SPAN_DELIVERY_RECEIVE}
 
 
-async def test_who_reads_the_log_gets_it_untraced() -> None:
+async def test_records_read_from_the_log_are_untraced() -> None:
     async with served_delivery(trace_ratio=ON) as served:
         await log_topic(served.store)
         await append(served.store, "log", rows("a"), traceparent=GIVEN)
@@ -98,7 +98,7 @@ async def test_who_reads_the_log_gets_it_untraced() -> None:
             assert (await records_of(watch)).traceparent == ""
 
 
-async def test_off_tells_nothing() -> None:
+async def test_tracing_switched_off_makes_no_spans() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         async with served.watch(tail("log")) as watch:

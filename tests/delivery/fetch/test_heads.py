@@ -1,4 +1,4 @@
-"""Heads: one question for all who ask at the same time, and each answer no older than its call."""
+"""Head requests: one for all concurrent callers, and each answer no older than its call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Asked(CutLink):
-    """A store whose answers about topics wait while the door is shut."""
+    """A store whose answers about topics wait while the test holds them back."""
 
     def __init__(self, link: Shard) -> None:
         super().__init__(link)
@@ -30,9 +30,9 @@ class Asked(CutLink):
 
     async def get_topic(self, name: str) -> TopicInfo:
         self.questions += 1
-        found = await super().get_topic(name)
+        info = await super().get_topic(name)
         await self.door.wait()
-        return found
+        return info
 
 
 @pytest.fixture(name="store")
@@ -42,7 +42,7 @@ async def _store() -> AsyncIterator[Shard]:
         yield link
 
 
-async def test_who_comes_while_a_question_is_out_shares_the_next_one(store: Shard) -> None:
+async def test_callers_during_a_request_share_the_next_one(store: Shard) -> None:
     link = Asked(store)
     heads = HeadCache(link)
     async with asyncio.TaskGroup() as tasks:
@@ -61,7 +61,7 @@ async def test_who_comes_while_a_question_is_out_shares_the_next_one(store: Shar
     ] == [0] + [1] * 100
 
 
-async def test_one_who_goes_away_leaves_the_others_their_answer(store: Shard) -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others(store: Shard) -> None:
     link = Asked(store)
     heads = HeadCache(link)
     async with asyncio.TaskGroup() as tasks:
@@ -81,7 +81,7 @@ async def test_one_who_goes_away_leaves_the_others_their_answer(store: Shard) ->
     assert not heads._next
 
 
-async def test_a_missing_topic_and_a_store_that_is_away_are_told_to_each(store: Shard) -> None:
+async def test_a_missing_topic_and_an_unreachable_store_are_reported_to_each_caller(store: Shard) -> None:
     link = Asked(store)
     link.door.set()
     heads = HeadCache(link)

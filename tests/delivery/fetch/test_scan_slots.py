@@ -1,4 +1,4 @@
-"""Scan slots: in order of asking, and taken back from those that stand still."""
+"""Scan slots: granted in order of requests, and revoked from idle holders."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ from eddyline.delivery.fetch.scan_slots import (
     ScanSlots,
 )
 from eddyline.delivery.schedule.timer_wheel import TICK_S, TimerWheel
+from tests.support.delivery.slots import held_count, waiting_count
 from tests.support.manual_clock import ManualClock
 
 
 class Slots:
-    """Slots, and what their askers were told; who is told to close gives its slot back at `close`."""
+    """Slots, and the callbacks of their requests; a revoked holder releases its slot at `close`."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.slots = ScanSlots(clock=self.clock, wheel=TimerWheel(self.clock))
         self.granted: list[int] = []
         self.revoked: list[int] = []
-        self.asked: list[ScanSlot] = []
+        self.requested: list[ScanSlot] = []
 
     def request(self, count: int = 1, *, revoked_count: int = 0) -> list[ScanSlot]:
-        return [self._fetch_heads(number, revoked_count) for number in range(len(self.asked), len(self.asked) + count)]
+        return [
+            self._request_one(number, revoked_count)
+            for number in range(len(self.requested), len(self.requested) + count)
+        ]
 
-    def _fetch_heads(self, number: int, revoked_count: int) -> ScanSlot:
+    def _request_one(self, number: int, revoked_count: int) -> ScanSlot:
         slot = self.slots.request(
             granted=lambda: self.granted.append(number),
             revoked=lambda: self.revoked.append(number),
             revoked_count=revoked_count,
         )
-        self.asked.append(slot)
+        self.requested.append(slot)
         return slot
 
     def close(self) -> None:
         for number in self.revoked:
-            self.asked[number].release()
+            self.requested[number].release()
 
 
-def test_slots_are_given_in_order_of_asking() -> None:
+def test_slots_are_granted_in_order_of_requests() -> None:
     slots = Slots()
     holders = slots.request(SNAPSHOTS_AT_ONCE)
     assert all(slot.held for slot in holders)
@@ -54,12 +58,12 @@ def test_slots_are_given_in_order_of_asking() -> None:
         holder.release()
         holder.release()
     assert slots.granted == [SNAPSHOTS_AT_ONCE, SNAPSHOTS_AT_ONCE + 2]
-    assert (slots.slots.held_count, slots.slots.waiting_count) == (SNAPSHOTS_AT_ONCE, 0)
+    assert (held_count(slots.slots), waiting_count(slots.slots)) == (SNAPSHOTS_AT_ONCE, 0)
     holders[2].release()
     assert slots.request()[0].held
 
 
-def test_holder_that_stands_still_loses_its_slot_after_a_while_though_nobody_waits() -> None:
+def test_idle_holder_loses_its_slot_even_if_no_request_waits() -> None:
     slots = Slots()
     slots.request()
     slots.clock.advance(SNAPSHOT_IDLE_S_ALONE - TICK_S)
@@ -67,24 +71,24 @@ def test_holder_that_stands_still_loses_its_slot_after_a_while_though_nobody_wai
     slots.clock.advance(2 * TICK_S)
     assert slots.revoked == [0]
     slots.clock.advance(SNAPSHOT_IDLE_S_MAX)
-    assert slots.revoked == [0], "it is told once"
+    assert slots.revoked == [0], "it is revoked once"
 
 
-def test_as_many_slots_are_taken_back_as_others_wait_for_from_the_longest_idle() -> None:
+def test_as_many_slots_are_revoked_as_requests_wait_starting_with_the_longest_idle() -> None:
     slots = Slots()
     for holder in slots.request(SNAPSHOTS_AT_ONCE):
         slots.clock.advance(TICK_S)
         holder.start_idle()
-    slots.asked[1].start_idle()
+    slots.requested[1].start_idle()
     slots.request(2)
     slots.clock.advance(SNAPSHOT_IDLE_S + TICK_S)
     assert slots.revoked == [0, 2]
-    assert slots.slots.held_count == SNAPSHOTS_AT_ONCE, "a slot is held until its scan is closed"
+    assert held_count(slots.slots) == SNAPSHOTS_AT_ONCE, "a slot is held until its scan is closed"
     slots.close()
     assert slots.granted == [SNAPSHOTS_AT_ONCE, SNAPSHOTS_AT_ONCE + 1]
 
 
-def test_who_asks_late_finds_those_that_stood_still_already() -> None:
+def test_a_late_request_revokes_holders_that_were_idle_before() -> None:
     slots = Slots()
     slots.request(SNAPSHOTS_AT_ONCE)
     slots.clock.advance(SNAPSHOT_IDLE_S + TICK_S)
@@ -118,7 +122,7 @@ def test_holder_that_reads_or_waits_for_the_store_keeps_its_slot() -> None:
         (20, 100 * SNAPSHOTS_AT_ONCE, SNAPSHOT_IDLE_S_MAX),
     ],
 )
-def test_patience_doubles_each_time_and_is_shared_among_those_that_wait(
+def test_idle_time_doubles_with_each_revocation_and_shrinks_with_the_queue(
     revoked_count: int, waiting: int, expected_s: float
 ) -> None:
     slots = Slots()

@@ -1,4 +1,4 @@
-"""The governor: pressure of three stats, and the ladder."""
+"""The governor: pressure of three measurements, and the countermeasures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def governor(workers: int = 16, send_bytes_max: int = 1_000) -> Governor:
 
 
 def pressed(one: Governor, samples: list[float]) -> list[PressureReading]:
-    """Rulings of samples that are pressures by send bytes."""
+    """Return readings of samples whose pressure comes from send bytes."""
     return [
         one.sample(number * SAMPLE_S, ready=0, latency_s=0.0, queued_bytes=round(pressure * 1_000))
         for number, pressure in enumerate(samples, 1)
@@ -59,7 +59,7 @@ def test_b0_is_slowed_after_five_samples_above_and_until_one_below(samples: list
 
 
 @given(samples=st.lists(st.floats(0, 1), min_size=1, max_size=60))
-def test_a_ruling_says_since_when_and_why(samples: list[float]) -> None:
+def test_a_reading_has_the_start_and_reason_of_its_step(samples: list[float]) -> None:
     since_s, reason = 0.0, ""
     before = LadderStep.REST
     for number, reading in enumerate(pressed(governor(), samples), 1):
@@ -83,7 +83,7 @@ def test_there_is_no_window_under_low_pressure() -> None:
     assert all(reading.window_s == 0.0 and not reading.slows_b0 for reading in pressed(governor(), [0.2] * 100))
 
 
-def test_it_says_what_makes_the_pressure() -> None:
+def test_a_reading_names_the_part_that_makes_the_pressure() -> None:
     one = governor()
     assert one.sample(0.1, ready=64, latency_s=0.0, queued_bytes=0).part is PressurePart.READY
     assert one.sample(0.2, ready=0, latency_s=1.0, queued_bytes=0).part is PressurePart.LATENCY
@@ -91,7 +91,7 @@ def test_it_says_what_makes_the_pressure() -> None:
     assert one.sample(0.3, ready=0, latency_s=0.0, queued_bytes=10_000).pressure == 1.0
 
 
-def test_reasons_of_each_step() -> None:
+def test_each_step_has_its_reason() -> None:
     rulings = pressed(governor(), [0.9] * 5 + [0.7, 0.5, 0.1])
     assert [reading.reason for reading in rulings[3:]] == [
         "queued send bytes at 0.90: above 0.2",

@@ -1,4 +1,4 @@
-"""What counts as under way, and that who is slow does not."""
+"""Sends in flight: which of them count, and that slow readers do not."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def waiters(count: int) -> list[PendingRead]:
 
 
 def overtake(under_way: InFlight, now_s: float, times: int = OVERTAKEN) -> None:
-    """So many begin and are done."""
+    """Begin and complete `count` sends."""
     for waiter in waiters(times):
         under_way.begin(waiter, now_s)
         assert under_way.end(waiter, now_s)
 
 
-def test_there_is_room_until_as_many_are_under_way_as_may_be() -> None:
+def test_turns_may_begin_until_the_bound_is_reached() -> None:
     under_way = InFlight()
     some = waiters(WORKERS)
     for waiter in some:
@@ -29,7 +29,7 @@ def test_there_is_room_until_as_many_are_under_way_as_may_be() -> None:
     assert under_way.wait_s(1.001) == 0.0
 
 
-def test_one_that_many_overtook_counts_no_more_until_a_turn_of_it_is_not_overtaken() -> None:
+def test_an_overtaken_reader_does_not_count_until_a_turn_of_it_is_not_overtaken() -> None:
     under_way = InFlight()
     (slow,) = waiters(1)
     under_way.begin(slow, 0.0)
@@ -47,8 +47,8 @@ def test_one_that_many_overtook_counts_no_more_until_a_turn_of_it_is_not_overtak
     assert len(under_way) == WORKERS
 
 
-def test_a_busy_process_is_no_slow_reader() -> None:
-    """Everything takes long, in order: nothing is overtaken, however late it is."""
+def test_a_busy_process_makes_no_reader_slow() -> None:
+    """All sends take long, in order: none is overtaken, however late it is."""
     under_way = InFlight()
     many = waiters(200)
     for waiter in many:
@@ -58,7 +58,7 @@ def test_a_busy_process_is_no_slow_reader() -> None:
     assert not any(waiter.speed.slow for waiter in many)
 
 
-def test_a_process_that_was_stopped_takes_its_readers_for_slow_for_one_turn_at_most() -> None:
+def test_a_stopped_process_classifies_readers_as_slow_for_one_turn_at_most() -> None:
     under_way = InFlight()
     some = waiters(WORKERS)
     for waiter in some:
@@ -69,7 +69,7 @@ def test_a_process_that_was_stopped_takes_its_readers_for_slow_for_one_turn_at_m
     assert not any(waiter.speed.slow for waiter in some)
 
 
-def test_where_nothing_is_sent_those_under_way_are_slow() -> None:
+def test_without_any_send_those_in_flight_are_slow() -> None:
     under_way = InFlight()
     some = waiters(WORKERS)
     for waiter in some:
@@ -80,7 +80,7 @@ def test_where_nothing_is_sent_those_under_way_are_slow() -> None:
     assert len(under_way) == WORKERS - 1
 
 
-def test_no_turn_waits_longer_than_the_bound_for_what_moves() -> None:
+def test_no_turn_waits_longer_than_the_bound_for_moving_sends() -> None:
     under_way = InFlight()
     oldest, *others = waiters(WORKERS + 20)
     under_way.begin(oldest, 0.0)
@@ -95,7 +95,7 @@ def test_no_turn_waits_longer_than_the_bound_for_what_moves() -> None:
     assert not oldest.speed.slow
 
 
-def test_what_was_under_no_turn_ends_none() -> None:
+def test_ending_a_send_without_a_turn_has_no_effect() -> None:
     under_way = InFlight()
     (waiter,) = waiters(1)
     assert not under_way.end(waiter, 5.0)
@@ -105,7 +105,7 @@ def test_what_was_under_no_turn_ends_none() -> None:
     assert not under_way.end(waiter, 9.0)
 
 
-def test_a_turn_more_of_the_same_counts_once() -> None:
+def test_a_second_turn_of_one_subscription_counts_once() -> None:
     under_way = InFlight()
     (waiter,) = waiters(1)
     under_way.begin(waiter, 0.0)
@@ -114,7 +114,7 @@ def test_a_turn_more_of_the_same_counts_once() -> None:
     assert under_way.end(waiter, 2.0)
 
 
-def test_a_stream_that_stands_still_is_slow_with_all_of_its_topics() -> None:
+def test_a_stalled_stream_is_slow_with_all_of_its_topics() -> None:
     under_way = InFlight()
     topics = waiters(100)
     for waiter in topics:

@@ -1,4 +1,4 @@
-"""A delivery role under pressure, over gRPC: what it tells, and what its subscribers get."""
+"""A delivery role under pressure, over gRPC: its status, and its subscribers' frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
         yield cluster
 
 
-async def test_status_tells_pressure_and_why(cluster: ServedDelivery) -> None:
+async def test_status_has_the_pressure_and_its_reason(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
@@ -42,7 +42,7 @@ async def test_status_tells_pressure_and_why(cluster: ServedDelivery) -> None:
         cluster.role.stats.queued_bytes -= SEND_BYTES_MAX // 2
 
 
-async def test_priority_of_a_topic_is_learned_while_it_is_watched(cluster: ServedDelivery) -> None:
+async def test_changed_priority_applies_to_a_watched_topic(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await cluster.store.update_topic("log", ConfigChange(priority=-7))
     async with cluster.watch(tail("log")) as watch:
@@ -55,7 +55,7 @@ async def test_priority_of_a_topic_is_learned_while_it_is_watched(cluster: Serve
         await cluster.until(lambda: followed.priority is None)
 
 
-async def test_what_gathers_under_pressure_comes_as_one_frame(cluster: ServedDelivery) -> None:
+async def test_records_gathered_under_pressure_are_one_frame(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
@@ -70,7 +70,7 @@ async def test_what_gathers_under_pressure_comes_as_one_frame(cluster: ServedDel
             await append(cluster.store, "log", rows(text))
         await cluster.until(lambda: followed.ring.end_seq == 5)
         assert followed.ring.open_seq == 2
-        # time goes on, rather than once: the hold may begin only now
+        # time passes repeatedly, rather than once: the hold may begin only now
         await cluster.until(lambda: followed.ring.open_seq == 5, passing_s=WINDOW_S_MAX)
         frame = await watch.until_kind("rows")
         assert [record.data for record in frame.rows.records] == [b"b", b"c", b"d"]

@@ -1,4 +1,4 @@
-"""The scheduler against a model that looks at everything at every tick, and what it promises by itself."""
+"""The scheduler against a model that checks every topic at every tick, and its own promises."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from eddyline.delivery.schedule.scheduler import (
 )
 
 IN_B4_S = 10.0 + TICK_S
-"""The longest that anything waits below B4."""
+"""The longest wait below B4."""
 TURN_MAX = 600
 
 
 @dataclass
 class Waiting:
-    """A topic that waits, in the model."""
+    """A waiting topic in the model."""
 
     topic: int
     manual: int | None
@@ -38,12 +38,12 @@ class Waiting:
     since_s: float
     band: int
     entered_b4: tuple[float, int] = (math.inf, 0)
-    """When it came to B4, and the records of the turns ahead of it there."""
+    """Time of its arrival in B4, and the records of the turns ahead of it there."""
 
 
 @dataclass
 class Model:
-    """Bands as lists, all of them looked at in each tick; turns as deficit round robin has them, round by round."""
+    """Bands as lists, all of them checked in each tick; turns by deficit round robin, round by round."""
 
     bands: list[list[Waiting]] = field(default_factory=lambda: [[] for _ in range(BANDS)])
     deficits: list[int] = field(default_factory=lambda: [0] * BANDS)
@@ -100,14 +100,14 @@ class Model:
 
 @dataclass
 class Steps:
-    """One sequence of calls, drawn by hypothesis: what comes, what time passes, what turns cost."""
+    """One sequence of calls, drawn by hypothesis: arrivals, passing time, costs of turns."""
 
     seed: int
     topics: int
     mean_step_s: float
 
     def play(self, count: int) -> list[Turn[int]]:
-        """Play it on both; the turns. Fails where they differ."""
+        """Run it on both; return the turns. Fails if they differ."""
         random = Random(self.seed)
         model, scheduler = Model(), Scheduler[int]()
         turns: list[Turn[int]] = []
@@ -150,7 +150,7 @@ steps = st.builds(
 
 
 @given(steps=steps)
-def test_it_does_what_a_schedule_check_everything_at_every_tick_does(steps: Steps) -> None:
+def test_it_agrees_with_a_check_of_every_topic_at_every_tick(steps: Steps) -> None:
     steps.play(300)
 
 
@@ -165,7 +165,7 @@ BASE_OF_BAND = (-1000, 0, 250, 500, 1000)
 def served(
     *, turn_sizes: tuple[int, ...], topics_a_band: int, slows_b0: bool = False, bands: tuple[int, ...] = (0, 1, 2, 3, 4)
 ) -> list[int]:
-    """Records served a band, all of them backlogged and no time passing."""
+    """Return the records served per band, all of them backlogged and without passing time."""
     scheduler = Scheduler[tuple[int, int]]()
     scheduler.slows_b0 = slows_b0
     for band in bands:
@@ -192,7 +192,7 @@ def test_backlogged_bands_share_records_by_their_weights(sizes: list[int], topic
         assert records[band] / sum(records) == pytest.approx(WEIGHTS[band] / sum(WEIGHTS), rel=0.1)
 
 
-def test_slowed_b0_has_an_eighth_of_its_weight_and_all_of_it_where_nothing_else_waits() -> None:
+def test_slowed_b0_has_an_eighth_of_its_weight_and_every_turn_if_alone() -> None:
     records = served(turn_sizes=(100,), topics_a_band=2, slows_b0=True)
     assert records[0] / records[1] == pytest.approx(1 / SLOWED, rel=0.25)
     assert served(turn_sizes=(100,), topics_a_band=2, slows_b0=True, bands=(0,))[0] >= 40_000
@@ -239,10 +239,12 @@ def test_a_band_that_is_empty_between_its_turns_keeps_its_debt_and_no_credit() -
     topics=st.integers(2, 60),
     slows_b0=st.booleans(),
 )
-def test_nothing_waits_longer_than_the_bound_whatever_its_priority(
+def test_no_topic_of_any_priority_waits_longer_than_the_bound(
     seed: int, load: float, topics: int, slows_b0: bool
 ) -> None:
-    """In B4 within 10 s and a tick; from there all that was ahead of it in B4 and, meanwhile, as much of the others."""
+    """A topic is in B4 within 10 s and a tick; then come all topics ahead of it in B4 and, meanwhile, as much of the
+    others.
+    """
     random = Random(seed)
     capacity = random.choice((200.0, 2_000.0))
     model, scheduler = Model(slows_b0=slows_b0), Scheduler[int]()
@@ -266,7 +268,7 @@ def test_nothing_waits_longer_than_the_bound_whatever_its_priority(
         assert min(entered_s, now_s) - expected.since_s <= IN_B4_S + 1e-6
         assert all(one.band == BANDS - 1 for one in model.order if now_s - one.since_s > IN_B4_S + 1e-6)
         if entered_s < math.inf:
-            # each round B4 has half of what is served or more; a turn overdraws each band once
+            # each round at least half of the served records are B4's; a turn overdraws each band once
             owed = (ahead + 1) * TURN_MAX * 2 + BANDS * (TURN_MAX + WEIGHTS[-1] * QUANTUM_RECORDS)
             assert now_s - entered_s <= owed / capacity + TICK_S
         cost = random.randrange(1, TURN_MAX)
@@ -277,18 +279,18 @@ def test_nothing_waits_longer_than_the_bound_whatever_its_priority(
 
 
 @given(manuals=st.lists(st.integers(250, 499), min_size=2, max_size=20))
-def test_within_a_band_the_first_to_come_is_served_first(manuals: list[int]) -> None:
+def test_within_a_band_the_order_is_first_in_first_out(manuals: list[int]) -> None:
     scheduler = Scheduler[int]()
     for number, manual in enumerate(manuals):
         scheduler.push(number, 0.0, manual=manual, consumed_s=0.0)
-    found = []
+    served = []
     while (turn := scheduler.pop(0.0)) is not None:
         scheduler.charge(turn.band, 100)
-        found.append(turn.topic)
-    assert found == list(range(len(manuals)))
+        served.append(turn.topic)
+    assert served == list(range(len(manuals)))
 
 
-def test_a_topic_is_queued_once_and_its_wait_begins_anew_only_when_it_was_served() -> None:
+def test_a_topic_is_queued_once_and_its_wait_restarts_only_after_service() -> None:
     scheduler = Scheduler[str]()
     assert scheduler.push("t", 1.0, manual=-1000, consumed_s=0.0)
     assert not scheduler.push("t", 5.0, manual=1000, consumed_s=5.0)
@@ -319,7 +321,7 @@ def test_removed_topic_has_no_turn_and_leaves_nothing() -> None:
     scheduler.push("b", 0.0, manual=None, consumed_s=0.0)
     scheduler.advance(0.1)
     scheduler.remove("a")
-    scheduler.remove("nobody")
+    scheduler.remove("unknown")
     turn = scheduler.pop(20.0)
     assert turn is not None
     assert turn.topic == "b"
@@ -348,7 +350,7 @@ def test_bands_begin_at_their_floors(priority: float, band: int) -> None:
     assert band_of(priority) == band
 
 
-def test_looks_a_wait_are_few_and_none_within_the_first_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_of_a_wait_are_few_and_none_within_the_first_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
     look_at = Scheduler._schedule_check
 

@@ -1,4 +1,4 @@
-"""The wheel: coarse deadlines on one timer, never early, never for ever."""
+"""The wheel: coarse deadlines on one timer, never early, each fired once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_deadline_that_schedules_itself_for_now_waits_for_the_next_tick() -> Non
     assert len(fired) <= 1 / TICK_S + 1
 
 
-def test_deadlines_that_were_taken_back_are_not_kept_until_they_were_due() -> None:
+def test_cancelled_deadlines_are_not_kept_until_they_are_due() -> None:
     clock = ManualClock()
     wheel = TimerWheel(clock)
     fired: list[str] = []

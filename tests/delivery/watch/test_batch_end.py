@@ -1,4 +1,4 @@
-"""Frames say where no append is cut: as it comes, from the log, behind filters, from sealed segments."""
+"""Frames mark the ends of appends: live, from the log, behind filters, from sealed segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIZES = (1, 40, 3, 25, 1)
 """Records of one append each, of 8 KiB: some are several frames, some part of one."""
 TAGGED = 5
-"""Of each append the first so many have the tag that filters look for."""
+"""The first records of each append, up to this number, have the tag of the filters."""
 
 
 @pytest.fixture(name="cluster")
@@ -33,7 +33,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
 
 
 async def append_all(cluster: ServedDelivery) -> list[int]:
-    """Appends of several sizes; the last seq of each."""
+    """Make appends of several sizes; return the last seq of each."""
     ends, seq = [], 0
     for number, size in enumerate(SIZES):
         records = [
@@ -47,7 +47,7 @@ async def append_all(cluster: ServedDelivery) -> list[int]:
 
 
 def appends_of(frames: list[pb.WatchTopicsResponse]) -> list[list[int]]:
-    """Seqs as a reader applies them that holds records back until `batch_end`."""
+    """Return the seqs as applied by a reader that holds records back until `batch_end`."""
     applied, held = [], list[int]()
     for frame in frames:
         held += [record.seq for record in frame.rows.records]
@@ -59,12 +59,12 @@ def appends_of(frames: list[pb.WatchTopicsResponse]) -> list[list[int]]:
 
 
 def is_whole(applied: list[list[int]], ends: list[int]) -> bool:
-    """True = each portion ends where an append does."""
+    """Return True if each portion ends at the end of an append."""
     return all(portion[-1] in ends for portion in applied)
 
 
 async def until_seq(watch: Watch, seq: int) -> None:
-    """Frames up to one whose cursor is at `seq`."""
+    """Return frames up to one whose cursor is at `seq`."""
     while True:
         frame = await watch.next()
         if frame.HasField("cursor") and frame.cursor.seq >= seq:
@@ -98,7 +98,7 @@ async def test_a_cursor_within_an_append_has_its_rest_up_to_the_mark(cluster: Se
 
 
 @pytest.mark.parametrize("start", ["earliest", "tail"])
-async def test_an_end_that_a_filter_hides_is_said_at_once(cluster: ServedDelivery, start: str) -> None:
+async def test_a_hidden_end_of_an_append_is_reported_at_once(cluster: ServedDelivery, start: str) -> None:
     if start == "tail":
         wanted = tail("kv")
         wanted.tags.append("t")
@@ -121,7 +121,7 @@ async def test_an_end_that_a_filter_hides_is_said_at_once(cluster: ServedDeliver
         assert any(frame.HasField("progress") and frame.batch_end for frame in watch.frames)
 
 
-async def test_a_snapshot_is_whole_at_its_end_alone(cluster: ServedDelivery) -> None:
+async def test_a_snapshot_is_complete_only_at_its_end(cluster: ServedDelivery) -> None:
     await append_all(cluster)
     async with cluster.watch(snapshot("kv")) as watch:
         await watch.until_kind("caught_up")
@@ -129,7 +129,7 @@ async def test_a_snapshot_is_whole_at_its_end_alone(cluster: ServedDelivery) -> 
     assert marked == ["snapshot_end"]
 
 
-def test_an_item_of_the_store_that_goes_on_is_not_marked_until_its_end() -> None:
+def test_an_append_of_several_items_is_marked_only_at_its_end() -> None:
     held = TopicTail("log", 1, Ring("log", RingBudget(1 << 20), 1 << 20))
     held.start(FollowStarted(1, TopicInfo("log", 7, Kind.LOG, TopicConfig(), 0, 1, "", 0), 0))
     first, rest = Batch.from_rows([Record(1, 5, data=b"a")]), Batch.from_rows([Record(2, 5, data=b"b")])
@@ -139,7 +139,7 @@ def test_an_item_of_the_store_that_goes_on_is_not_marked_until_its_end() -> None
     assert marks == [False, True]
 
 
-def test_rows_of_two_times_are_of_two_appends() -> None:
+def test_rows_with_two_commit_times_are_two_appends() -> None:
     batch = Batch.from_rows([Record(1, 5, data=b"a"), Record(2, 5, data=b"b"), Record(3, 6, data=b"c")])
     assert [batch.ends_append(index) for index in (1, 2)] == [False, True]
     assert not batch.slice(0, 2).ends_append(1)

@@ -1,4 +1,4 @@
-"""Records deleted on request are shown by no stream that is opened after the answer, whatever the rings have."""
+"""No stream opened after a delete's answer has the deleted records, whatever the rings hold."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
         yield cluster
 
 
-async def shown(watch: Watch) -> list[bytes]:
-    """Data of the records up to caught_up."""
+async def data_until_caught_up(watch: Watch) -> list[bytes]:
+    """Return the data of the records up to caught_up."""
     await watch.until_kind("caught_up")
     return [record.data for frame in watch.frames for record in frame.rows.records]
 
@@ -37,7 +37,7 @@ def key(value: bytes, kind: MatchKind = MatchKind.EQ) -> Match:
     return Match(MatchField.KEY, kind, value)
 
 
-async def test_late_stream_is_not_shown_what_was_deleted_while_it_was_in_the_ring(cluster: ServedDelivery) -> None:
+async def test_late_stream_gets_no_deleted_record_of_the_ring(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as first:
         await first.kind("caught_up")
@@ -45,7 +45,7 @@ async def test_late_stream_is_not_shown_what_was_deleted_while_it_was_in_the_rin
         assert await first.data(3) == [b"a", b"b", b"c"]
         await cluster.store.delete_records("log", before_seq=3)
         async with cluster.watch(earliest("log")) as late:
-            assert await shown(late) == [b"c"]
+            assert await data_until_caught_up(late) == [b"c"]
         await append(cluster.store, "log", rows("d"))
         assert await first.data(1) == [b"d"]
 
@@ -59,15 +59,15 @@ async def test_late_stream_that_comes_before_the_news_of_the_delete_reads_the_lo
         cluster.wire.follows_open.clear()
         await cluster.store.delete_records("log", before_seq=3)
         async with cluster.watch(at("log", 1)) as late, cluster.watch(at("log", 0)) as later:
-            assert await shown(late) == [b"c"]
-            assert await shown(later) == [b"c"]
+            assert await data_until_caught_up(late) == [b"c"]
+            assert await data_until_caught_up(later) == [b"c"]
             cluster.wire.follows_open.set()
             await append(cluster.store, "log", rows("d"))
             for watch in (first, late, later):
                 assert await watch.data(1) == [b"d"]
 
 
-async def test_what_was_under_way_to_the_ring_when_it_was_deleted_is_not_shown_later(cluster: ServedDelivery) -> None:
+async def test_record_deleted_on_its_way_to_the_ring_is_not_sent_later(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as first:
         await first.kind("caught_up")
@@ -76,15 +76,15 @@ async def test_what_was_under_way_to_the_ring_when_it_was_deleted_is_not_shown_l
         await settle()
         await cluster.store.delete_records("log", before_seq=2)
         async with cluster.watch(earliest("log")) as late:
-            assert await shown(late) == []
+            assert await data_until_caught_up(late) == []
             cluster.wire.follows_open.set()
             await append(cluster.store, "log", rows("next"))
             assert await late.data(1) == [b"next"]
         async with cluster.watch(earliest("log")) as later:
-            assert await shown(later) == [b"next"]
+            assert await data_until_caught_up(later) == [b"next"]
 
 
-async def test_delete_behind_a_broken_stream_to_the_store_empties_the_ring_when_it_is_back(
+async def test_delete_during_a_broken_follow_empties_the_ring_when_it_is_back(
     cluster: ServedDelivery,
 ) -> None:
     await log_topic(cluster.store)
@@ -98,7 +98,7 @@ async def test_delete_behind_a_broken_stream_to_the_store_empties_the_ring_when_
         await cluster.until(lambda: cluster.wire.follow_count == 2, passing_s=0.01)
         assert await first.data(1) == [b"c"]
         async with cluster.watch(earliest("log")) as late:
-            assert await shown(late) == [b"b", b"c"]
+            assert await data_until_caught_up(late) == [b"b", b"c"]
 
 
 async def test_key_erased_by_a_match_is_in_no_late_log_and_no_late_snapshot(cluster: ServedDelivery) -> None:
@@ -110,14 +110,14 @@ async def test_key_erased_by_a_match_is_in_no_late_log_and_no_late_snapshot(clus
         cluster.wire.follows_open.clear()
         await cluster.store.delete_records("kv", match=key(b"a"))
         async with cluster.watch(earliest("kv")) as late, cluster.watch(snapshot("kv")) as values:
-            assert await shown(late) == [b"2"]
-            assert await shown(values) == [b"2"]
+            assert await data_until_caught_up(late) == [b"2"]
+            assert await data_until_caught_up(values) == [b"2"]
         cluster.wire.follows_open.set()
         async with cluster.watch(earliest("kv")) as later:
-            assert await shown(later) == [b"2"]
+            assert await data_until_caught_up(later) == [b"2"]
 
 
-async def test_ring_is_used_again_behind_a_delete_and_kept_where_nothing_was_deleted(cluster: ServedDelivery) -> None:
+async def test_ring_is_used_again_after_a_delete_and_kept_if_it_removed_no_record(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as first:
         await first.kind("caught_up")
@@ -129,11 +129,11 @@ async def test_ring_is_used_again_behind_a_delete_and_kept_where_nothing_was_del
         await cluster.store.delete_records("log", before_seq=1)
         reads = cluster.wire.read_count
         async with cluster.watch(at("log", 1)) as late:
-            assert await shown(late) == [b"b", b"c"]
+            assert await data_until_caught_up(late) == [b"b", b"c"]
         assert cluster.wire.read_count == reads, "it was served from the ring"
 
 
-async def test_stream_that_waits_for_frames_that_are_let_go_of_reads_on(cluster: ServedDelivery) -> None:
+async def test_stream_that_waits_for_evicted_frames_reads_the_log(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     value = "x" * 60_000
     async with cluster.watch_narrowly(tail("log")) as slow, cluster.watch(tail("log")) as fast:
@@ -154,7 +154,7 @@ async def test_stream_that_waits_for_frames_that_are_let_go_of_reads_on(cluster:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_no_stream_shows_what_was_deleted_before_it_was_opened(seed: int) -> None:
+async def test_no_stream_has_a_record_deleted_before_it_was_opened(seed: int) -> None:
     random = Random(seed)
     async with served_delivery(seed=seed, topic_buffer_bytes=random.choice((4_000, 1 << 20))) as cluster:
         await kv_topic(cluster.store)
@@ -190,7 +190,7 @@ async def test_no_stream_shows_what_was_deleted_before_it_was_opened(seed: int) 
 
 
 async def _see_all(cluster: ServedDelivery, random: Random, *, gone: set[int], there: dict[int, bytes]) -> None:
-    """A late stream, from anywhere, has what there is and nothing else. What it cannot have yet comes after a while."""
+    """A new stream from any start has exactly the live records; those that are still on their way come after a while."""
     after_seq = random.randint(0, max(there, default=0))
 
     async def go_on() -> None:

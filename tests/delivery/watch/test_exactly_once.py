@@ -1,5 +1,8 @@
-"""Every subscriber gets every record once and in order, whatever breaks: streams killed at any frame and resumed by token
-or by cursors, the store's wire cut, rings too small to be of use, slow readers."""
+"""Every subscriber gets every record once and in order, under any failure.
+
+Streams killed at any frame and resumed by token or by cursors, disconnections of the store, rings too small to help,
+slow readers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ APPENDS = 60
 
 
 class Reader:
-    """A client that lives through any number of streams."""
+    """A client that reads through any number of streams."""
 
     def __init__(self, cluster: ServedDelivery, random: Random) -> None:
         self._cluster = cluster
@@ -32,7 +35,7 @@ class Reader:
         self.streams = 0
 
     async def read(self, finished: asyncio.Event, heads: dict[str, int]) -> None:
-        """Read until everything that was written is there."""
+        """Read until every written record has arrived."""
         while not (finished.is_set() and all(self._cursors[topic].seq >= heads[topic] for topic in TOPICS)):
             self.streams += 1
             by_token = bool(self._token) and self._random.random() < 0.5

@@ -1,4 +1,4 @@
-"""ExplainWatch: what it says is what the stream then does, and what the open ones are doing."""
+"""ExplainWatch: its costs match the stream that follows, and its states match the open ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def watch(*topics: pb.WatchTopic) -> pb.ExplainWatchRequest:
     return pb.ExplainWatchRequest(watch=pb.WatchTopicsRequest(topics=topics))
 
 
-async def test_cost_is_what_the_stream_then_brings() -> None:
+async def test_cost_equals_the_records_of_the_stream() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         await append(served.store, "log", rows(*(f"record-{number}" for number in range(10))))
@@ -41,7 +41,7 @@ async def test_cost_is_what_the_stream_then_brings() -> None:
         assert (level.start.seq, level.record_count, level.record_bytes) == (10, 0, 0)
 
 
-async def test_what_was_lost_behind_the_start_is_named() -> None:
+async def test_gap_after_the_start_is_named() -> None:
     async with served_delivery() as served:
         await served.store.create_topic("log", Kind.LOG, TopicConfig(cap_records=3))
         await append(served.store, "log", rows("a", "b", "c"))
@@ -54,7 +54,7 @@ async def test_what_was_lost_behind_the_start_is_named() -> None:
         assert (int(cost.gap.reason), cost.gap.old_epoch, cost.gap.new_epoch) == (GapReason.RECREATED, epoch + 7, epoch)
 
 
-async def test_snapshot_and_a_deleted_topic_are_told_as_such() -> None:
+async def test_snapshot_and_a_deleted_topic_are_marked() -> None:
     async with served_delivery() as served:
         await kv_topic(served.store)
         await log_topic(served.store, name="gone")
@@ -66,7 +66,7 @@ async def test_snapshot_and_a_deleted_topic_are_told_as_such() -> None:
         assert (second.start.topic, second.deleted) == ("gone", True)
 
 
-async def test_open_streams_say_where_they_stand_and_what_comes_next() -> None:
+async def test_open_streams_have_their_state_and_next_step() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         async with served.watch(tail("log")) as stream:
@@ -75,19 +75,24 @@ async def test_open_streams_say_where_they_stand_and_what_comes_next() -> None:
             assert await stream.data(2) == [b"a", b"b"]
             served.clock.advance(2.0)
             answer = await served.delivery.ExplainWatch(pb.ExplainWatchRequest())
-            (told,) = answer.watches
-            (stand,) = told.topics
-            assert (told.watch_id, told.topic_count, told.caught_up, told.slow) == (1, 1, True, False)
-            assert told.peer.startswith("ipv4:127.0.0.1:")
-            assert (told.open_ms, told.sent_count) == (2000, 2)
-            assert told.last_send_ms <= 2000
+            (open_watch,) = answer.watches
+            (stand,) = open_watch.topics
+            assert (open_watch.watch_id, open_watch.topic_count, open_watch.caught_up, open_watch.slow) == (
+                1,
+                1,
+                True,
+                False,
+            )
+            assert open_watch.peer.startswith("ipv4:127.0.0.1:")
+            assert (open_watch.open_ms, open_watch.sent_count) == (2000, 2)
+            assert open_watch.last_send_ms <= 2000
             assert (stand.cursor.topic, stand.cursor.seq, stand.head_seq) == ("log", 2, 2)
             assert stand.standing == pb.WATCH_STANDING_LEVEL
             assert stand.next
         assert not (await served.delivery.ExplainWatch(pb.ExplainWatchRequest())).watches
 
 
-async def test_stream_that_is_not_read_is_told_with_what_it_waits_for() -> None:
+async def test_stalled_stream_has_the_reason_of_its_wait() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         async with served.watch_narrowly(tail("log")) as stream:
@@ -96,21 +101,21 @@ async def test_stream_that_is_not_read_is_told_with_what_it_waits_for() -> None:
             for _ in range(20):
                 await append(served.store, "log", rows(big))
 
-            async def told() -> pb.OpenWatch:
+            async def open_watch() -> pb.OpenWatch:
                 return (await served.delivery.ExplainWatch(pb.ExplainWatchRequest(topic="log"))).watches[0]
 
-            one = await told()
+            one = await open_watch()
             for _ in range(2000):
                 if one.queued_bytes and one.topics[0].head_seq == 20:
                     break
                 served.clock.advance(0.01)
-                one = await told()
+                one = await open_watch()
             assert one.queued_bytes > 0
             assert one.topics[0].cursor.seq < one.topics[0].head_seq == 20
             assert one.topics[0].standing in (pb.WATCH_STANDING_SENDING, pb.WATCH_STANDING_WAITING_TURN)
 
 
-async def test_streams_come_in_pages_of_the_topic_asked_for() -> None:
+async def test_streams_are_paged_by_the_requested_topic() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         await log_topic(served.store, name="other")
@@ -118,17 +123,17 @@ async def test_streams_come_in_pages_of_the_topic_asked_for() -> None:
             for topic in ("log", "other", "log"):
                 await (await streams.enter_async_context(served.watch(tail(topic)))).until_kind("caught_up")
             first = await served.delivery.ExplainWatch(pb.ExplainWatchRequest(topic="log", page_size=1))
-            assert [told.watch_id for told in first.watches] == [1]
+            assert [open_watch.watch_id for open_watch in first.watches] == [1]
             second = await served.delivery.ExplainWatch(
                 pb.ExplainWatchRequest(topic="log", page_size=1, page_token=first.next_page_token)
             )
-            assert ([told.watch_id for told in second.watches], second.next_page_token) == ([3], "")
+            assert ([open_watch.watch_id for open_watch in second.watches], second.next_page_token) == ([3], "")
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await served.delivery.ExplainWatch(pb.ExplainWatchRequest(page_token=first.next_page_token))
             assert isinstance(unwrap(refused.value), PageTokenInvalid)
 
 
-async def test_a_watch_that_would_be_refused_is_refused() -> None:
+async def test_the_cost_of_an_invalid_watch_is_refused() -> None:
     async with served_delivery() as served:
         await log_topic(served.store)
         for request in (watch(at("log", 5)), watch(tail("none")), watch()):

@@ -1,5 +1,7 @@
-"""What a subscriber asks not to see: by tag, node and op, without data, without values to begin with; live, below the ring
-and in snapshots alike."""
+"""Filters and options of a subscriber: tag, node, op, metadata only, updates only.
+
+They hold for live records, for reads below the ring and in snapshots alike.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "below the ring"])
 @pytest.mark.parametrize(("wish", "seqs"), WISHES.values(), ids=WISHES)
-async def test_what_is_hidden_does_not_come(cluster: ServedDelivery, wish: Wish, seqs: list[int], live: bool) -> None:
+async def test_hidden_records_are_not_sent(cluster: ServedDelivery, wish: Wish, seqs: list[int], live: bool) -> None:
     await kv_topic(cluster.store)
     wanted = wish.topic("kv")
     wanted.point = pb.START_POINT_EARLIEST
@@ -61,7 +63,7 @@ async def test_what_is_hidden_does_not_come(cluster: ServedDelivery, wish: Wish,
         assert [record.seq for record in (await watch.kind("rows")).rows.records] == seqs
 
 
-async def test_what_is_hidden_below_the_ring_does_not_leave_the_store(
+async def test_records_hidden_below_the_ring_do_not_leave_the_store(
     cluster: ServedDelivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kv_topic(cluster.store)
@@ -70,9 +72,9 @@ async def test_what_is_hidden_below_the_ring_does_not_leave_the_store(
     brought = 0
     read_records = cluster.wire.read_records
 
-    async def counted(topic: str, **asked: object) -> ReadResult:
+    async def counted(topic: str, **options: object) -> ReadResult:
         nonlocal brought
-        result = await read_records(topic, **asked)  # type: ignore[arg-type]
+        result = await read_records(topic, **options)  # type: ignore[arg-type]
         brought += sum(item.count for item in result.items if isinstance(item, Batch))
         return result
 
@@ -103,7 +105,7 @@ async def test_snapshot_has_the_values_that_pass(cluster: ServedDelivery, wish: 
         assert end.snapshot_end.count == len(keys)
 
 
-async def test_topic_may_say_that_nodes_are_not_hidden(cluster: ServedDelivery) -> None:
+async def test_topic_without_dedupe_node_does_not_hide_nodes(cluster: ServedDelivery) -> None:
     await cluster.store.create_topic("kv", Kind.KV, TopicConfig(dedupe_node=False))
     wanted = Wish(exclude_nodes=("near",)).topic("kv")
     wanted.point = pb.START_POINT_TAIL
@@ -114,9 +116,7 @@ async def test_topic_may_say_that_nodes_are_not_hidden(cluster: ServedDelivery) 
 
 
 @pytest.mark.parametrize("start", [tail("kv"), earliest("kv"), snapshot("kv")], ids=["live", "log", "snapshot"])
-async def test_metadata_alone_keeps_everything_but_the_data_and_says_how_large_it_is(
-    cluster: ServedDelivery, start: pb.WatchTopic
-) -> None:
+async def test_metadata_only_has_all_but_the_data_and_their_size(cluster: ServedDelivery, start: pb.WatchTopic) -> None:
     await kv_topic(cluster.store)
     wanted = pb.WatchTopic()
     wanted.CopyFrom(start)
@@ -128,16 +128,16 @@ async def test_metadata_alone_keeps_everything_but_the_data_and_says_how_large_i
         if live:
             await watch.kind("caught_up")
             await append(cluster.store, "kv", Batch.from_rows(RECORDS))
-        found = {r.seq: r for r in (await watch.until_kind("rows")).rows.records}
-    assert not any(record.HasField("data") for record in found.values())
-    assert (found[2].data_bytes, found[2].HasField("data_bytes")) == (0, True), "empty"
-    assert not found[3].HasField("data_bytes"), "absent"
-    row = found[6]
+        records_by_seq = {r.seq: r for r in (await watch.until_kind("rows")).rows.records}
+    assert not any(record.HasField("data") for record in records_by_seq.values())
+    assert (records_by_seq[2].data_bytes, records_by_seq[2].HasField("data_bytes")) == (0, True), "empty"
+    assert not records_by_seq[3].HasField("data_bytes"), "absent"
+    row = records_by_seq[6]
     assert (row.data_bytes, row.key, row.tag, row.node, row.op) == (5, b"e", "red", "far", types.OP_PUT)
     assert (row.version, row.ts_ms) == ((6).to_bytes(8, "big"), cluster.clock.now_ms())
 
 
-async def test_metadata_alone_in_columns(cluster: ServedDelivery) -> None:
+async def test_metadata_only_in_columns(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     await append(cluster.store, "kv", Batch.from_rows(RECORDS))
     wanted = earliest("kv")
@@ -149,7 +149,7 @@ async def test_metadata_alone_in_columns(cluster: ServedDelivery) -> None:
     assert sizes == [1, 0, NO_DATA, NO_DATA, NO_DATA, 5]
 
 
-async def test_updates_alone_begin_with_what_comes(cluster: ServedDelivery) -> None:
+async def test_updates_only_begins_with_new_records(cluster: ServedDelivery) -> None:
     epoch = await kv_topic(cluster.store)
     await append(cluster.store, "kv", Batch.from_rows(RECORDS))
     wanted = snapshot("kv")
@@ -166,7 +166,7 @@ async def test_updates_alone_begin_with_what_comes(cluster: ServedDelivery) -> N
         await watch.kind("caught_up")
 
 
-async def test_updates_alone_of_a_log_are_its_tail(cluster: ServedDelivery) -> None:
+async def test_updates_only_of_a_log_is_its_tail(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("before"))
     wanted = snapshot("log")

@@ -1,4 +1,4 @@
-"""Gaps that are healed: the gap, then the current values at one point, then the log from there, in one call."""
+"""Healed gaps: the gap, then the current values at one point, then the log from there, in one call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CAP = 4
 
 
 def healed(wanted: pb.WatchTopic) -> pb.WatchTopic:
-    """The same, with its gaps healed."""
+    """Return the same topic with its gaps healed."""
     wanted.on_gap = log_pb2.GAP_POLICY_HEAL
     return wanted
 
@@ -41,7 +41,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
 
 
 async def capped(cluster: ServedDelivery, name: str = "kv", kind: Kind = Kind.KV) -> int:
-    """A topic whose log keeps its last records; ten were written to three keys."""
+    """Make a topic whose log retains its last records; ten were written to three keys."""
     epoch = (await cluster.store.create_topic(name, kind, TopicConfig(cap_records=CAP))).epoch
     for number in range(10):
         await append(cluster.store, name, puts((f"k{number % 3}", f"{number}")))
@@ -66,7 +66,7 @@ async def test_expired_cursor_gives_the_values_and_then_the_changes_in_one_call(
         assert (live.cursor.seq, live.rows.records[0].data) == (11, b"live")
 
 
-async def test_the_same_is_told_and_not_healed_where_it_was_not_asked_for(cluster: ServedDelivery) -> None:
+async def test_a_gap_is_reported_and_not_healed_by_default(cluster: ServedDelivery) -> None:
     epoch = await capped(cluster)
     async with cluster.watch(at("kv", 2, epoch)) as watch:
         assert (await watch.kind("gap")).cursor.seq == 6
@@ -74,7 +74,7 @@ async def test_the_same_is_told_and_not_healed_where_it_was_not_asked_for(cluste
         await watch.kind("caught_up")
 
 
-async def test_log_topic_has_nothing_to_heal_by(cluster: ServedDelivery) -> None:
+async def test_log_topic_has_no_fold_to_heal_with(cluster: ServedDelivery) -> None:
     epoch = (await cluster.store.create_topic("log", Kind.LOG, TopicConfig(cap_records=CAP))).epoch
     for number in range(10):
         await append(cluster.store, "log", rows(f"{number}"))
@@ -83,7 +83,7 @@ async def test_log_topic_has_nothing_to_heal_by(cluster: ServedDelivery) -> None
         assert await watch.data(CAP) == [b"6", b"7", b"8", b"9"]
 
 
-async def test_stream_that_breaks_in_its_healing_is_healed_anew_by_cursor_and_by_token(cluster: ServedDelivery) -> None:
+async def test_stream_that_breaks_while_healing_is_healed_again_by_cursor_and_by_token(cluster: ServedDelivery) -> None:
     epoch = await capped(cluster)
     async with cluster.watch(healed(at("kv", 2, epoch))) as watch:
         await watch.kind("gap")
@@ -100,7 +100,7 @@ async def test_stream_that_breaks_in_its_healing_is_healed_anew_by_cursor_and_by
         assert heartbeat.HasField("heartbeat")
         await frames.aclose()
     async with cluster.watch(healed(at("kv", 2, epoch)), resume_token=heartbeat.resume_token) as watch:
-        await watch.kind("snapshot_begin")  # the gap was told before the token
+        await watch.kind("snapshot_begin")  # the gap was sent before the token
         assert (await watch.until_kind("snapshot_end")).cursor.seq == 10
 
 
@@ -122,7 +122,7 @@ async def test_gap_in_a_live_stream_is_healed(cluster: ServedDelivery) -> None:
         assert (await watch.kind("snapshot_end")).cursor.seq == 3
 
 
-async def test_topic_made_anew_is_healed_and_its_cursors_stay_with_the_old_one_meanwhile(
+async def test_recreated_topic_is_healed_and_its_cursors_stay_with_the_old_epoch_meanwhile(
     cluster: ServedDelivery,
 ) -> None:
     old = await kv_topic(cluster.store)
@@ -139,7 +139,7 @@ async def test_topic_made_anew_is_healed_and_its_cursors_stay_with_the_old_one_m
         await watch.kind("caught_up")
 
 
-async def test_topic_made_anew_without_fold_in_mid_stream_is_told(cluster: ServedDelivery) -> None:
+async def test_topic_recreated_without_fold_in_mid_stream_is_a_gap(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     async with cluster.watch(healed(snapshot("kv"))) as watch:
         await watch.until_kind("caught_up")
@@ -154,7 +154,7 @@ async def test_topic_made_anew_without_fold_in_mid_stream_is_told(cluster: Serve
         assert await watch.data(1) == [b"a"]
 
 
-async def test_many_expired_cursors_are_each_told_once_and_never_again(cluster: ServedDelivery) -> None:
+async def test_each_of_many_expired_cursors_gets_one_gap(cluster: ServedDelivery) -> None:
     epoch = await capped(cluster)
     request = WatchRequest((TopicRequest("kv", Cursor("kv", epoch, 1)),))
     async with AsyncExitStack() as stack, asyncio.timeout(HANG_S):

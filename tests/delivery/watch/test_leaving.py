@@ -1,5 +1,7 @@
-"""Streams that a replica ends: told to go on elsewhere, with a token that neither loses nor repeats; and progress, which
-never runs ahead of a record."""
+"""Streams that a replica ends, with a token that neither loses nor repeats records; and progress frames.
+
+Progress never overtakes a record.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 AGE_MS = 60_000
 GRACE_S = 600.0
-"""More than any turn of the loop takes on a busy machine, since the clock goes on by turns."""
+"""More than any iteration of the event loop takes on a busy machine, since the clock advances by iterations."""
 
 
 @pytest.fixture(name="cluster")
@@ -35,7 +37,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
         yield cluster
 
 
-async def test_drain_sends_open_streams_away_by_an_exact_token_and_refuses_new_ones(cluster: ServedDelivery) -> None:
+async def test_drain_ends_open_streams_with_an_exact_token_and_refuses_new_ones(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(earliest("log")) as watch, asyncio.TaskGroup() as tasks:
         await watch.kind("caught_up")
@@ -51,8 +53,8 @@ async def test_drain_sends_open_streams_away_by_an_exact_token_and_refuses_new_o
     error = await cluster.refusal(tail("log"))
     assert (error.code(), unwrap(error).reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     details = dict(error.trailing_metadata() or ())[DETAILS_KEY]
-    found = status_pb2.Status.FromString(details).details
-    assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in found)
+    status = status_pb2.Status.FromString(details)
+    assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in status.details)
     assert cluster.role.stats.watch_count == 0
     async with served_delivery() as other:
         await log_topic(other.store)
@@ -61,7 +63,7 @@ async def test_drain_sends_open_streams_away_by_an_exact_token_and_refuses_new_o
             assert await again.data(1) == [b"c"]
 
 
-async def test_drain_gives_up_a_stream_that_does_not_read(cluster: ServedDelivery) -> None:
+async def test_drain_cancels_a_stalled_stream(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch_narrowly(tail("log")) as watch, asyncio.TaskGroup() as tasks:
         await watch.kind("caught_up")
@@ -77,7 +79,7 @@ async def test_drain_gives_up_a_stream_that_does_not_read(cluster: ServedDeliver
         assert 1.9 <= cluster.clock.monotonic_s() - start_s <= 2.2
 
 
-async def test_status_tells_that_the_replica_drains_until_the_last_stream_has_left(cluster: ServedDelivery) -> None:
+async def test_status_is_draining_until_the_last_stream_has_left(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch, asyncio.TaskGroup() as tasks:
         await watch.kind("caught_up")
@@ -97,7 +99,7 @@ async def test_drain_of_a_replica_without_streams_takes_no_time(cluster: ServedD
     assert await cluster.role.watches.drain(5.0)
 
 
-async def test_many_are_sent_away_one_after_the_other(cluster: ServedDelivery) -> None:
+async def test_many_streams_leave_spread_over_time(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     watches = [cluster.watch(tail("log")) for _ in range(200)]
     for watch in watches:
@@ -114,7 +116,7 @@ async def test_many_are_sent_away_one_after_the_other(cluster: ServedDelivery) -
         assert (await watch.until_kind("going_away")).resume_token
 
 
-async def test_stream_of_its_age_is_sent_away_and_the_next_one_is_welcome(cluster: ServedDelivery) -> None:
+async def test_stream_at_its_maximum_age_ends_and_a_new_one_opens(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     async with cluster.watch(snapshot("kv"), heartbeat_ms=60_000) as watch:
         await watch.until_kind("caught_up")
@@ -128,7 +130,7 @@ async def test_stream_of_its_age_is_sent_away_and_the_next_one_is_welcome(cluste
         assert await again.data(1) == [b"1"]
 
 
-async def test_age_is_not_bounded_where_it_is_off() -> None:
+async def test_age_is_unbounded_if_switched_off() -> None:
     async with served_delivery() as cluster:
         await log_topic(cluster.store)
         async with cluster.watch(tail("log"), heartbeat_ms=60_000) as watch:
@@ -178,13 +180,13 @@ async def test_progress_never_comes_before_a_record_that_it_covers(seed: int) ->
                 if not frame.topic:
                     continue
                 for record in frame.rows.records:
-                    assert record.seq > covered[frame.topic], "progress had said that it was sent"
+                    assert record.seq > covered[frame.topic], "progress had covered it"
                     got[frame.topic].append(record.seq)
                 progress += frame.WhichOneof("frame") == "progress"
                 assert frame.cursor.seq > covered[frame.topic]
                 covered[frame.topic] = frame.cursor.seq
                 if heads and not progress and all(covered[name] >= seq for name, seq in heads.items()):
-                    # It has all that there is, so that progress alone can tell what comes now and is hidden from it.
+                    # It has received all records, so that only progress can report new ones that are hidden from it.
                     hidden = await append(cluster.store, "one", puts(("hidden/last", "x")))
                     heads["one"] = hidden.last_seq
             writing.cancel()

@@ -1,4 +1,4 @@
-"""Snapshots that break off and go on behind the last key, whether the stream broke or only the scan."""
+"""Interrupted snapshots continue after the last key, whether the stream broke or only the scan."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from eddyline.delivery.rpc.watch import request_from_pb
 from eddyline.delivery.watch.request import StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery.role import ServedDelivery, served_delivery, snapshot
+from tests.support.delivery.slots import held_count
 from tests.support.hang import HANG_S
 from tests.support.manual_clock import settle
 from tests.support.models.filter_spec import Wish
@@ -48,18 +49,18 @@ async def fill(cluster: ServedDelivery) -> None:
 
 @dataclass
 class BrokenOff:
-    """What came on a stream that was cut, and its last token."""
+    """Frames of an interrupted stream, and its last token."""
 
     frames: list[pb.WatchTopicsResponse] = field(default_factory=list)
     token: bytes = b""
 
 
 async def broken_off(cluster: ServedDelivery, frames: int, *, wanted: pb.WatchTopic | None = None) -> BrokenOff:
-    """A stream of which so many frames were taken, and then one with a token; the wire takes none ahead of its reader."""
-    asked = pb.WatchTopicsRequest(topics=[wanted or snapshot("kv")], heartbeat_ms=100, resume_snapshots=True)
+    """Take `count` frames of one stream, then open one with its token; the wire reads none ahead of its reader."""
+    request = pb.WatchTopicsRequest(topics=[wanted or snapshot("kv")], heartbeat_ms=100, resume_snapshots=True)
     got = BrokenOff()
     async with (
-        cluster.role.watches.open(request_from_pb(asked)) as subscriber,
+        cluster.role.watches.open(request_from_pb(request)) as subscriber,
         aclosing(subscriber.frames()) as stream,
         asyncio.timeout(HANG_S),
     ):
@@ -73,7 +74,7 @@ async def broken_off(cluster: ServedDelivery, frames: int, *, wanted: pb.WatchTo
 
 
 async def check(cluster: ServedDelivery, *streams: list[pb.WatchTopicsResponse], wish: Wish = WHOLE) -> Judge:
-    """Hold what came on a topic's streams, in turn, against its log."""
+    """Compare the frames of a topic's streams, in order, with its log."""
     head = Head((await cluster.store.get_topic("kv")).epoch, 0)
     entries: list[Entry] = [Started(pb.START_POINT_SNAPSHOT, head, head)]
     for frames in streams:
@@ -86,14 +87,14 @@ async def check(cluster: ServedDelivery, *streams: list[pb.WatchTopicsResponse],
 
 
 async def change(cluster: ServedDelivery) -> None:
-    """Write, delete and add keys on both sides of any place."""
+    """Write, delete and add keys on both sides of any position."""
     pairs: list[tuple[str, str | None]] = [("03", "new"), ("05", None), ("00a", "added")]
     pairs += [("45", "new"), ("50", None), ("59a", "added"), ("03", "newest"), ("45", None)]
     await append(cluster.store, "kv", puts(*pairs))
 
 
 @pytest.mark.parametrize("frames", range(2, 8))
-async def test_token_within_a_snapshot_goes_on_behind_the_last_key(cluster: ServedDelivery, frames: int) -> None:
+async def test_token_within_a_snapshot_continues_after_the_last_key(cluster: ServedDelivery, frames: int) -> None:
     watch = await broken_off(cluster, frames)
     assert not any(frame.HasField("snapshot_end") for frame in watch.frames)
     last_key = watch.frames[-2].rows.records[-1].key
@@ -110,7 +111,7 @@ async def test_token_within_a_snapshot_goes_on_behind_the_last_key(cluster: Serv
         assert (await again.kind("rows")).cursor.seq == ENTRIES + 9
 
 
-async def test_token_without_the_wish_to_resume_begins_anew(cluster: ServedDelivery) -> None:
+async def test_token_without_resume_snapshots_starts_over(cluster: ServedDelivery) -> None:
     watch = await broken_off(cluster, 3)
     async with cluster.watch(snapshot("kv"), resume_token=watch.token) as again:
         await again.kind("snapshot_begin")
@@ -118,7 +119,7 @@ async def test_token_without_the_wish_to_resume_begins_anew(cluster: ServedDeliv
 
 
 @pytest.mark.parametrize("filtered", ["tags", "exclude_nodes", "ignore_deletes"])
-async def test_filter_by_more_than_the_key_begins_anew(filtered: str) -> None:
+async def test_filter_by_more_than_the_key_starts_over(filtered: str) -> None:
     async with served_delivery() as cluster:
         await kv_topic(cluster.store)
         rows = [
@@ -145,7 +146,7 @@ async def test_filter_by_more_than_the_key_begins_anew(filtered: str) -> None:
             await check(cluster, watch.frames, again.frames, wish=wish)
 
 
-async def test_any_loss_since_then_begins_the_snapshot_anew(cluster: ServedDelivery) -> None:
+async def test_any_loss_since_then_restarts_the_snapshot(cluster: ServedDelivery) -> None:
     await cluster.store.delete_topic("kv")
     await kv_topic(cluster.store)
     await cluster.store.put_source(SourceDefinition("source", "kv", "bucket"))
@@ -163,7 +164,7 @@ async def test_any_loss_since_then_begins_the_snapshot_anew(cluster: ServedDeliv
         assert again.frames[-1].snapshot_end.count == ENTRIES
 
 
-async def test_scan_that_is_cut_goes_on_in_the_same_stream(cluster: ServedDelivery) -> None:
+async def test_interrupted_scan_continues_in_the_same_stream(cluster: ServedDelivery) -> None:
     cluster.wire.pages_until_cut = 1
     async with cluster.watch(snapshot("kv"), resume_snapshots=True) as watch:
         await cluster.until(lambda: cluster.wire.pages_until_cut is None, passing_s=0.001)
@@ -175,10 +176,10 @@ async def test_scan_that_is_cut_goes_on_in_the_same_stream(cluster: ServedDelive
         await check(cluster, watch.frames)
         kinds = [frame.WhichOneof("frame") for frame in watch.frames]
         assert (kinds.count("snapshot_begin"), kinds.count("snapshot_resume")) == (1, 1)
-    assert cluster.role.slots.held_count == 0
+    assert held_count(cluster.role.slots) == 0
 
 
-async def test_reader_that_stood_still_goes_on_where_it_was(cluster: ServedDelivery) -> None:
+async def test_stalled_reader_continues_at_its_position(cluster: ServedDelivery) -> None:
     request = WatchRequest((TopicRequest("kv", StartPoint.SNAPSHOT),), heartbeat_s=600, resume_snapshots=True)
     async with cluster.role.watches.open(request) as subscriber:
         frames = subscriber.frames()
@@ -190,17 +191,17 @@ async def test_reader_that_stood_still_goes_on_where_it_was(cluster: ServedDeliv
             if kinds == ["snapshot_begin", "rows", "rows"]:
                 cluster.clock.advance(SNAPSHOT_IDLE_S_ALONE + 0.1)
                 await settle()
-                assert cluster.role.slots.held_count == 0
+                assert held_count(cluster.role.slots) == 0
                 await change(cluster)
         await frames.aclose()
     await check(cluster, came)
     assert kinds[:5] == ["snapshot_begin", "rows", "rows", "snapshot_resume", "rows"]
     assert kinds.count("snapshot_begin") == 1
-    await cluster.until(lambda: cluster.role.slots.held_count == 0)
+    await cluster.until(lambda: held_count(cluster.role.slots) == 0)
     assert cluster.wire.open_scans == 0
 
 
-async def test_log_that_no_longer_reaches_back_begins_the_snapshot_anew() -> None:
+async def test_log_that_no_longer_reaches_back_restarts_the_snapshot() -> None:
     async with served_delivery() as cluster:
         await cluster.store.create_topic("kv", Kind.KV, TopicConfig(cap_records=ENTRIES))
         await fill(cluster)
@@ -214,7 +215,7 @@ async def test_log_that_no_longer_reaches_back_begins_the_snapshot_anew() -> Non
             assert again.frames[-1].snapshot_end == pb.SnapshotEnd(fold_seq=3 * ENTRIES, count=ENTRIES)
 
 
-async def test_topic_made_anew_meanwhile_begins_the_snapshot_anew(cluster: ServedDelivery) -> None:
+async def test_topic_recreated_meanwhile_restarts_the_snapshot(cluster: ServedDelivery) -> None:
     watch = await broken_off(cluster, 3)
     await cluster.store.delete_topic("kv")
     await kv_topic(cluster.store)

@@ -1,4 +1,4 @@
-"""Snapshots: current values at one point, then changes, without gap or double."""
+"""Snapshots: current values at one point, then changes, without gap or duplicate."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_empty_snapshot_ends_at_once(cluster: ServedDelivery) -> None:
         assert await watch.data(1) == [b"1"]
 
 
-async def test_snapshot_has_the_live_values_and_the_log_goes_on_after_it(cluster: ServedDelivery) -> None:
+async def test_snapshot_has_the_live_values_and_the_log_continues_after_it(cluster: ServedDelivery) -> None:
     epoch = await kv_topic(cluster.store)
     await append(cluster.store, "kv", puts(("a", "old"), ("b", "1"), ("c", "2")))
     await append(cluster.store, "kv", puts(("a", "new"), ("b", None)))
@@ -86,7 +86,7 @@ async def test_snapshot_keeps_to_its_prefixes(
 
 
 @pytest.mark.parametrize("op", [Op.DELETE, Op.PURGE])
-async def test_get_list_and_watch_agree_on_a_key_that_is_gone(cluster: ServedDelivery, op: Op) -> None:
+async def test_get_list_and_watch_agree_on_a_deleted_key(cluster: ServedDelivery, op: Op) -> None:
     await kv_topic(cluster.store)
     await append(cluster.store, "kv", puts(("gone", "1"), ("kept", "2")))
     await append(cluster.store, "kv", Batch.from_rows([Record(op=op, key=b"gone")]))
@@ -106,7 +106,7 @@ async def test_snapshot_of_a_log_is_refused(cluster: ServedDelivery) -> None:
     assert (error.code(), unwrap(error).reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NOT_KV")
 
 
-async def test_heartbeats_go_on_while_a_snapshot_waits_for_the_store(cluster: ServedDelivery) -> None:
+async def test_heartbeats_continue_while_a_snapshot_waits_for_the_store(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     cluster.wire.reads_open.clear()
     async with cluster.watch(snapshot("kv"), heartbeat_ms=100) as watch:
@@ -121,7 +121,7 @@ async def test_heartbeats_go_on_while_a_snapshot_waits_for_the_store(cluster: Se
         await watch.kind("snapshot_begin")
 
 
-async def test_snapshot_begins_anew_when_the_store_goes_away_within_it(cluster: ServedDelivery) -> None:
+async def test_snapshot_starts_over_when_the_store_stops_within_it(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     for first in range(0, 1200, 100):
         await append(cluster.store, "kv", puts(*[(f"{number:04}", "v") for number in range(first, first + 100)]))
@@ -167,7 +167,7 @@ async def read(watch: Watch, state: Folded, head: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_snapshot_then_live_beside_a_writer_has_no_gap_and_no_double(seed: int) -> None:
+async def test_snapshot_then_log_during_writes_has_no_gap_and_no_duplicate(seed: int) -> None:
     random = Random(seed)
     ring_bytes = random.choice((0, 4_000, 1 << 20))
     async with served_delivery(seed=seed, topic_buffer_bytes=ring_bytes) as cluster:

@@ -1,4 +1,4 @@
-"""Snapshots whose subscribers stand still: others go first, and they begin anew when they read on."""
+"""Snapshots of stalled subscribers: others go first, and the stalled ones start over when they read again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from eddyline.delivery.fetch.scan_slots import SNAPSHOT_IDLE_S, SNAPSHOT_IDLE_S_
 from eddyline.delivery.watch.request import StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from tests.support.delivery.role import ServedDelivery, served_delivery, snapshot
+from tests.support.delivery.slots import held_count, waiting_count
 from tests.support.manual_clock import settle
 from tests.support.models.subscriber_fold import Folded
 from tests.support.store.simulated import append, kv_topic, puts
@@ -34,7 +35,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
 
 
 class Reader:
-    """A subscriber that takes a frame when it is told to."""
+    """A subscriber that takes a frame when the test says so."""
 
     def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
         self._frames = frames
@@ -42,7 +43,7 @@ class Reader:
         self.begun_count = 0
 
     async def take(self) -> str:
-        """Take the next frame; its kind."""
+        """Take the next frame; return its kind."""
         frame = pb.WatchTopicsResponse.FromString(await anext(self._frames))
         kind = frame.WhichOneof("frame")
         assert kind is not None
@@ -51,7 +52,7 @@ class Reader:
         return kind
 
     async def begin(self) -> None:
-        """Take what a snapshot begins with, and then nothing."""
+        """Take the first frame of a snapshot, then stall."""
         while await self.take() != "rows":
             pass
 
@@ -68,7 +69,7 @@ async def reader(cluster: ServedDelivery) -> AsyncIterator[Reader]:
         yield Reader(frames)
 
 
-async def test_more_stalled_snapshots_than_slots_hold_up_a_fast_one_for_seconds_and_finish_later(
+async def test_more_stalled_snapshots_than_slots_delay_a_fast_one_for_seconds_and_finish_later(
     cluster: ServedDelivery,
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -78,9 +79,9 @@ async def test_more_stalled_snapshots_than_slots_hold_up_a_fast_one_for_seconds_
         assert cluster.wire.open_scans == SNAPSHOTS_AT_ONCE
         async with cluster.watch(snapshot("kv")) as watch:
             fast = Folded()
-            await cluster.until(lambda: cluster.role.slots.waiting_count == 1)
+            await cluster.until(lambda: waiting_count(cluster.role.slots) == 1)
             start_s = cluster.clock.monotonic_s()
-            await cluster.until(lambda: cluster.role.slots.waiting_count == 0, passing_s=0.01)
+            await cluster.until(lambda: waiting_count(cluster.role.slots) == 0, passing_s=0.01)
             assert cluster.clock.monotonic_s() - start_s <= SNAPSHOT_IDLE_S + 0.1
             while not fast.ended:
                 fast.take(await watch.next())
@@ -88,7 +89,7 @@ async def test_more_stalled_snapshots_than_slots_hold_up_a_fast_one_for_seconds_
         await append(cluster.store, "kv", puts(("000", "new"), ("001", None), ("more", "1")))
         cluster.clock.advance(SNAPSHOT_IDLE_S_ALONE + 0.1)
         await settle()
-        assert (cluster.wire.open_scans, cluster.role.slots.held_count) == (0, 0)
+        assert (cluster.wire.open_scans, held_count(cluster.role.slots)) == (0, 0)
         for each in stalled:
             await each.finish(ENTRIES + 3)
         assert [each.begun_count for each in stalled] == [2] * SNAPSHOTS_AT_ONCE
@@ -100,22 +101,22 @@ async def test_more_stalled_snapshots_than_slots_hold_up_a_fast_one_for_seconds_
             assert b"001" not in each.folded.values
 
 
-async def test_subscribers_that_stand_still_in_the_queue_hold_up_others_for_seconds(cluster: ServedDelivery) -> None:
+async def test_stalled_subscribers_in_the_queue_delay_others_for_seconds(cluster: ServedDelivery) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(4 * SNAPSHOTS_AT_ONCE):
             await stack.enter_async_context(cluster.watch_narrowly(snapshot("kv")))
-        await cluster.until(lambda: cluster.role.slots.waiting_count == 3 * SNAPSHOTS_AT_ONCE)
+        await cluster.until(lambda: waiting_count(cluster.role.slots) == 3 * SNAPSHOTS_AT_ONCE)
         async with cluster.watch(snapshot("kv")) as watch:
-            await cluster.until(lambda: cluster.role.slots.waiting_count == 3 * SNAPSHOTS_AT_ONCE + 1)
+            await cluster.until(lambda: waiting_count(cluster.role.slots) == 3 * SNAPSHOTS_AT_ONCE + 1)
             start_s = cluster.clock.monotonic_s()
-            await cluster.until(lambda: cluster.role.slots.waiting_count == 0, passing_s=0.0005)
-            # the clock goes on by turns of the loop, so a busy machine sees more of it pass
+            await cluster.until(lambda: waiting_count(cluster.role.slots) == 0, passing_s=0.0005)
+            # the clock advances by iterations of the event loop, so more time passes on a busy machine
             assert cluster.clock.monotonic_s() - start_s <= 10 * SNAPSHOT_IDLE_S
             assert cluster.wire.open_scans <= SNAPSHOTS_AT_ONCE
             await watch.until_kind("snapshot_end")
 
 
-async def test_slow_reader_finishes_though_somebody_always_waits(cluster: ServedDelivery) -> None:
+async def test_slow_reader_finishes_although_another_always_waits(cluster: ServedDelivery) -> None:
     slots = cluster.role.slots
 
     def queue_up() -> ScanSlot:
@@ -134,45 +135,45 @@ async def test_slow_reader_finishes_though_somebody_always_waits(cluster: Served
                 rival = queue_up()
             else:
                 await slow.take()
-        # its patience was a pause less, still less, and then more than enough
+        # its idle time was one pause too short, then still too short, and then more than enough
         assert slow.begun_count == 3
         assert len(slow.folded.values) == ENTRIES
 
 
-async def test_heartbeats_go_on_while_a_snapshot_waits_for_its_turn(cluster: ServedDelivery) -> None:
+async def test_heartbeats_continue_while_a_snapshot_waits_for_its_slot(cluster: ServedDelivery) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(SNAPSHOTS_AT_ONCE):
             await (await stack.enter_async_context(reader(cluster))).begin()
         async with cluster.watch(snapshot("kv"), heartbeat_ms=500) as watch:
-            await cluster.until(lambda: cluster.role.slots.waiting_count == 1)
+            await cluster.until(lambda: waiting_count(cluster.role.slots) == 1)
             for _ in range(3):
                 cluster.clock.advance(0.5)
                 token = (await watch.kind("heartbeat")).resume_token
-        await cluster.until(lambda: cluster.role.slots.waiting_count == 0)
+        await cluster.until(lambda: waiting_count(cluster.role.slots) == 0)
         cluster.clock.advance(SNAPSHOT_IDLE_S)
         async with cluster.watch(snapshot("kv"), resume_token=token) as watch:
             await watch.kind("snapshot_begin")
             await watch.until_kind("caught_up")
 
 
-async def test_slots_are_given_back_when_subscribers_go(cluster: ServedDelivery) -> None:
+async def test_slots_are_released_when_subscribers_leave(cluster: ServedDelivery) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(SNAPSHOTS_AT_ONCE):
             await (await stack.enter_async_context(reader(cluster))).begin()
         waiting = cluster.watch(snapshot("kv"))
-        await cluster.until(lambda: cluster.role.slots.waiting_count == 1)
+        await cluster.until(lambda: waiting_count(cluster.role.slots) == 1)
         waiting.call.cancel()
-        await cluster.until(lambda: cluster.role.slots.waiting_count == 0)
-        assert cluster.role.slots.held_count == SNAPSHOTS_AT_ONCE
-    await cluster.until(lambda: cluster.role.slots.held_count == 0)
+        await cluster.until(lambda: waiting_count(cluster.role.slots) == 0)
+        assert held_count(cluster.role.slots) == SNAPSHOTS_AT_ONCE
+    await cluster.until(lambda: held_count(cluster.role.slots) == 0)
     assert cluster.wire.open_scans == 0
 
 
-async def test_slot_is_given_back_by_a_subscriber_that_goes_while_the_store_reads(cluster: ServedDelivery) -> None:
+async def test_slot_is_released_by_a_subscriber_that_leaves_while_the_store_reads(cluster: ServedDelivery) -> None:
     cluster.wire.reads_open.clear()
     async with cluster.watch(snapshot("kv")):
         await cluster.until(lambda: cluster.wire.open_scans == 1)
     await cluster.until(lambda: cluster.role.stats.watch_count == 0)
     cluster.wire.reads_open.set()
-    await cluster.until(lambda: cluster.role.slots.held_count == 0)
+    await cluster.until(lambda: held_count(cluster.role.slots) == 0)
     assert cluster.wire.open_scans == 0

@@ -1,4 +1,4 @@
-"""Where a topic starts: at a time, at a revision, never before what was asked for; all topics of a stream or none."""
+"""Starts of a topic: at a time, at a revision, never before the requested one; all topics of a stream start, or none."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
 
 
 async def seqs_until_level(cluster: ServedDelivery, wanted: pb.WatchTopic) -> list[int]:
-    """What comes up to caught_up."""
+    """Return the frames up to caught_up."""
     async with cluster.watch(wanted) as watch:
         await watch.until_kind("caught_up")
         return [record.seq for frame in watch.frames for record in frame.rows.records]
 
 
 async def copied(cluster: ServedDelivery) -> None:
-    """A topic that a source fills with holes between its revisions, and a gap record among them."""
+    """Make a topic that a source fills, with gaps between its revisions and a gap record among them."""
     await kv_topic(cluster.store)
     await cluster.store.put_source(SourceDefinition("source", "kv", "bucket"))
     lease = await cluster.store.acquire_lease("source", holder="me", lease_ms=5000)
@@ -70,7 +70,7 @@ async def copied(cluster: ServedDelivery) -> None:
         (41, []),
     ],
 )
-async def test_revision_is_where_the_first_record_of_it_or_a_later_one_is(
+async def test_revision_starts_at_the_first_record_of_it_or_a_later_one(
     cluster: ServedDelivery, revision: int, seqs: list[int]
 ) -> None:
     await copied(cluster)
@@ -87,7 +87,7 @@ async def test_revision_past_the_newest_is_refused_and_never_older(cluster: Serv
 
 
 async def two_streams(cluster: ServedDelivery, old: list[int], new: list[int]) -> int:
-    """A log that a stream filled, and behind it one that was made again; the seq of the gap between them."""
+    """Make a log of a stream and of its recreated successor; return the seq of the gap between them."""
     await log_topic(cluster.store)
     await cluster.store.put_source(SourceDefinition("source", "log", "", stream="stream"))
     lease = await cluster.store.acquire_lease("source", holder="me", lease_ms=5000)
@@ -106,7 +106,7 @@ async def two_streams(cluster: ServedDelivery, old: list[int], new: list[int]) -
 
 
 @pytest.mark.parametrize("revision", [1, 2, 3, 7, 8, 20, 21])
-async def test_a_revision_is_of_the_newest_of_several_streams(cluster: ServedDelivery, revision: int) -> None:
+async def test_a_revision_refers_to_the_newest_of_several_streams(cluster: ServedDelivery, revision: int) -> None:
     new = list(range(1, 21))
     gap_seq = await two_streams(cluster, list(range(1, 201)), new)
     expected = [gap_seq + number for number in new if number >= revision]
@@ -124,7 +124,7 @@ async def test_a_revision_of_the_old_stream_that_the_newest_has_not_reached_is_r
         assert (error.reason, error.metadata["newestRevision"]) == ("CURSOR_AHEAD", "3")
 
 
-async def test_a_newest_stream_without_a_record_yet_begins_behind_its_gap(cluster: ServedDelivery) -> None:
+async def test_a_newest_stream_without_a_record_yet_begins_after_its_gap(cluster: ServedDelivery) -> None:
     gap_seq = await two_streams(cluster, [7, 8, 9], [])
     async with cluster.watch(pb.WatchTopic(topic="log", revision=1)) as watch:
         assert (await watch.kind("gap")).gap.seq == gap_seq
@@ -142,7 +142,7 @@ async def test_revision_of_a_topic_without_source_is_its_seq(cluster: ServedDeli
 
 
 @pytest.mark.parametrize("wanted", [{"revision": 2}, {"ts_ms": 1}], ids=["revision", "time"])
-async def test_loss_before_the_first_live_record_is_told(cluster: ServedDelivery, wanted: dict[str, int]) -> None:
+async def test_loss_before_the_first_live_record_is_a_gap(cluster: ServedDelivery, wanted: dict[str, int]) -> None:
     await cluster.store.create_topic("log", Kind.LOG, TopicConfig(cap_records=2))
     for number in range(5):
         await append(cluster.store, "log", rows(f"{number}"))
@@ -152,7 +152,7 @@ async def test_loss_before_the_first_live_record_is_told(cluster: ServedDelivery
         assert await watch.data(2) == [b"3", b"4"]
 
 
-async def test_place_above_the_first_live_record_tells_no_loss(cluster: ServedDelivery) -> None:
+async def test_position_above_the_first_live_record_has_no_gap(cluster: ServedDelivery) -> None:
     await cluster.store.create_topic("log", Kind.LOG, TopicConfig(cap_records=2))
     for number in range(5):
         await append(cluster.store, "log", rows(f"{number}"))
@@ -160,7 +160,7 @@ async def test_place_above_the_first_live_record_tells_no_loss(cluster: ServedDe
         assert await watch.data(1) == [b"4"]
 
 
-async def test_time_is_that_of_the_commit_and_one_that_has_not_come_is_the_tail(cluster: ServedDelivery) -> None:
+async def test_time_is_the_commit_time_and_a_future_one_is_the_tail(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     times: list[int] = []
     for number in range(5):
@@ -168,8 +168,8 @@ async def test_time_is_that_of_the_commit_and_one_that_has_not_come_is_the_tail(
         times.append(cluster.clock.now_ms())
         await append(cluster.store, "log", rows(f"{number}"))
     for number, ts_ms in enumerate(times):
-        for asked in (ts_ms, ts_ms - 1):
-            wanted = pb.WatchTopic(topic="log", ts_ms=asked)
+        for start_ms in (ts_ms, ts_ms - 1):
+            wanted = pb.WatchTopic(topic="log", ts_ms=start_ms)
             assert await seqs_until_level(cluster, wanted) == list(range(number + 1, 6))
     async with cluster.watch(pb.WatchTopic(topic="log", ts_ms=times[-1] + 1)) as watch:
         await watch.kind("caught_up")
@@ -177,7 +177,7 @@ async def test_time_is_that_of_the_commit_and_one_that_has_not_come_is_the_tail(
         assert await watch.data(1) == [b"live"]
 
 
-async def test_time_is_looked_up_once_and_a_resume_goes_on_from_the_position(cluster: ServedDelivery) -> None:
+async def test_time_is_looked_up_once_and_a_resume_continues_from_the_position(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("0", "1"))
     wanted = pb.WatchTopic(topic="log", ts_ms=0)
@@ -215,7 +215,7 @@ async def test_cursor_above_the_head_is_refused_and_one_above_the_ring_waits(clu
         (pb.WatchTopic(topic="log-5", revision=9), "CURSOR_AHEAD"),
     ],
 )
-async def test_one_topic_that_cannot_start_refuses_all_and_is_named(
+async def test_one_topic_that_cannot_start_fails_the_stream_and_is_named(
     cluster: ServedDelivery, bad: pb.WatchTopic, reason: str
 ) -> None:
     for number in range(10):

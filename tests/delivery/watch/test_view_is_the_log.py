@@ -1,5 +1,8 @@
-"""Every subscriber sees exactly the log under its filter, whatever happens between: streams killed at any frame and resumed
-by token, by token and cursors, or by cursors; the store's wire and its scans cut; slots taken back; rings too small."""
+"""Every subscriber receives exactly the log under its filter, under any failure.
+
+Streams killed at any frame and resumed by token, by token and cursors, or by cursors; the store's wire and its scans
+interrupted; slots revoked; rings too small.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ SUBSCRIBERS = 5
 
 
 def some(random: Random, values: Sequence[str | None]) -> tuple[str, ...]:
-    """Some of the names, often none."""
+    """Draw some of the names, often none."""
     names = [value for value in values if value is not None]
     return tuple(random.sample(names, random.choice((0, 0, 1))))
 
@@ -50,7 +53,7 @@ def wish_of(random: Random) -> Wish:
 
 
 class World:
-    """The topic, its writer, and what breaks meanwhile."""
+    """The topic, its writer, and the failures meanwhile."""
 
     def __init__(self, cluster: ServedDelivery, random: Random) -> None:
         self.cluster = cluster
@@ -60,7 +63,7 @@ class World:
         self.head_seq = 0
 
     async def write(self, appends: int) -> None:
-        """Append, with pauses. What was acknowledged is in `records` before anybody is asked for it."""
+        """Append, with pauses. An acknowledged record is in `records` before any subscriber can receive it."""
         random = self._random
         for _ in range(appends):
             batch = Batch.from_rows([self._record() for _ in range(random.choice((1, 3, 30)))])
@@ -70,20 +73,20 @@ class World:
                 await asyncio.sleep(0)
 
     async def fill(self) -> None:
-        """Give every key a large value, so that a snapshot is about thirty frames."""
+        """Write a large value to every key, so that a snapshot has about thirty frames."""
         for key in KEYS:
             record = self._record()._replace(op=Op.PUT, key=key, data=bytes(FILLED_BYTES))
             await append(self.cluster.store, "kv", Batch.from_rows([record]))
         await self.learn()
 
     async def learn(self) -> None:
-        """What the topic has by now."""
+        """Return the topic's records so far."""
         records = await all_rows(self.cluster.store, "kv", self.head_seq)
         self.records += records[max(0, len(self.records) - records[0].seq + 1) :] if records else []
         self.head_seq = len(self.records)
 
     async def break_things(self) -> None:
-        """Time goes on, and wires are cut, until all is written."""
+        """Let time pass and disconnect wires until all is written."""
         random, cluster = self._random, self.cluster
         while not self.finished.is_set():
             for _ in range(random.randrange(12)):
@@ -105,7 +108,7 @@ class World:
 
 
 class Subscriber:
-    """One that lives through any number of streams."""
+    """A client that reads through any number of streams."""
 
     def __init__(self, world: World, random: Random, epoch: int) -> None:
         self._world = world
@@ -113,7 +116,7 @@ class Subscriber:
         wish = wish_of(random)
         self._resumes = random.random() < 0.7
         self._ways = random.choice((("token",), ("token", "both", "cursors")))
-        # A cursor may lie below what a token said: of what the filter hid only the token tells.
+        # A cursor may be below the token's position: only the token covers records that the filter hid.
         self.view = View("a subscriber", "kv", wish, lazy="cursors" in self._ways, resumes=self._resumes)
         self._start = wish.topic("kv")
         began, point = 0, pb.START_POINT_TAIL
@@ -133,19 +136,19 @@ class Subscriber:
         self._cursor: types.Cursor | None = None
         self._token = b""
         self._reported_seq = 0
-        """Where the token is; the cursor beside it may lie below where a filter hid all up to there."""
+        """Return the token's position; the cursor may be lower if a filter hid all records up to there."""
         self._at_token: tuple[list[Entry], types.Cursor | None, bool] = ([], None, False)
         self.streams = 0
 
     async def live(self) -> None:
-        """Read until everything that was written is there."""
+        """Read until every written record has arrived."""
         random, world = self._random, self._world
         while not (world.finished.is_set() and self._has(world.head_seq)):
             self.streams += 1
             await self._stream(random.choice((2, 6, 12, 80)))
 
     def judge(self) -> Judge:
-        """At its place it has exactly what the log says."""
+        """Check that it has exactly the log's records up to its position."""
         judge = Judge(self.view, {self._place.epoch: lossless(self._world.records, Kind.KV)})
         judge.go()
         assert not self._within
@@ -202,7 +205,7 @@ class Subscriber:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_every_subscriber_sees_the_log_under_its_filter(seed: int) -> None:
+async def test_every_subscriber_receives_the_log_under_its_filter(seed: int) -> None:
     random = Random(seed)
     ring_bytes = random.choice((0, 4_000, 1 << 24))
     async with served_delivery(seed=seed, topic_buffer_bytes=ring_bytes) as cluster:

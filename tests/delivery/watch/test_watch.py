@@ -1,4 +1,4 @@
-"""Watching on loopback: starts, order, prefixes, levels, formats, gaps in their places."""
+"""Watches on loopback: starts, order, prefixes, caught_up, formats, positions of gaps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
         yield cluster
 
 
-async def test_watch_from_a_cursor_catches_up_is_level_and_goes_on_live(cluster: ServedDelivery) -> None:
+async def test_watch_from_a_cursor_catches_up_and_continues_live(cluster: ServedDelivery) -> None:
     epoch = await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a", "b", "c"))
     async with cluster.watch(at("log", 1)) as watch:
@@ -37,7 +37,7 @@ async def test_watch_from_a_cursor_catches_up_is_level_and_goes_on_live(cluster:
         assert await watch.data(1) == [b"d"]
 
 
-async def test_tail_brings_only_what_comes_after_the_call(cluster: ServedDelivery) -> None:
+async def test_tail_has_only_records_after_the_call(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("before"))
     async with cluster.watch(tail("log")) as first, cluster.watch(tail("log")) as second:
@@ -48,7 +48,7 @@ async def test_tail_brings_only_what_comes_after_the_call(cluster: ServedDeliver
             assert await watch.data(1) == [b"after"]
 
 
-async def test_tail_on_a_followed_topic_does_not_bring_what_was_acknowledged_before(cluster: ServedDelivery) -> None:
+async def test_tail_on_a_followed_topic_has_no_record_acknowledged_before(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as first:
         await first.kind("caught_up")
@@ -71,14 +71,14 @@ async def test_unset_start_is_the_tail(cluster: ServedDelivery) -> None:
         assert await watch.data(1) == [b"after"]
 
 
-async def test_earliest_brings_the_whole_log(cluster: ServedDelivery) -> None:
+async def test_earliest_has_the_whole_log(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a", "b"))
     async with cluster.watch(earliest("log")) as watch:
         assert await watch.data(2) == [b"a", b"b"]
 
 
-async def test_caught_up_is_immediate_where_there_is_nothing(cluster: ServedDelivery) -> None:
+async def test_caught_up_is_immediate_on_an_empty_topic(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await kv_topic(cluster.store)
     async with cluster.watch(earliest("log"), tail("kv", b"none")) as watch:
@@ -103,7 +103,7 @@ async def test_caught_up_waits_for_the_heads_of_the_start_and_comes_once(cluster
         assert [frame.WhichOneof("frame") for frame in watch.frames].count("caught_up") == 1
 
 
-async def test_caught_up_comes_where_the_filter_hides_everything(cluster: ServedDelivery) -> None:
+async def test_caught_up_comes_even_if_the_filter_hides_every_record(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     await append(cluster.store, "kv", puts(("a", "1"), ("b", "2")))
     async with cluster.watch(earliest("kv", b"z")) as watch:
@@ -132,7 +132,7 @@ async def test_prefixes_filter_by_key_and_hidden_records_move_the_cursor(cluster
     assert cluster.wire.read_count == reads, "the token stood past the hidden record"
 
 
-async def test_prefix_from_an_old_cursor_is_level_under_a_writer(cluster: ServedDelivery) -> None:
+async def test_prefix_from_an_old_cursor_catches_up_during_writes(cluster: ServedDelivery) -> None:
     epoch = await kv_topic(cluster.store)
     number = 0
 
@@ -165,7 +165,7 @@ async def test_columns_are_the_same_records(cluster: ServedDelivery) -> None:
         assert (columns.count, columns.first_seq, columns.data.values) == (2, 1, b"abc")
 
 
-async def test_versions_are_shown_as_readers_see_them(cluster: ServedDelivery) -> None:
+async def test_versions_are_the_effective_ones(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a"))
     async with cluster.watch(earliest("log")) as watch:
@@ -173,7 +173,7 @@ async def test_versions_are_shown_as_readers_see_them(cluster: ServedDelivery) -
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "by cursor"])
-async def test_point_gap_comes_in_its_place(cluster: ServedDelivery, live: bool) -> None:
+async def test_point_gap_is_sent_at_its_position(cluster: ServedDelivery, live: bool) -> None:
     await kv_topic(cluster.store)
     await cluster.store.put_source(SourceDefinition("source", "kv", "bucket"))
     lease = await cluster.store.acquire_lease("source", holder="me", lease_ms=5000)
@@ -195,13 +195,13 @@ async def test_point_gap_comes_in_its_place(cluster: ServedDelivery, live: bool)
         if live:
             await watch.kind("caught_up")
             await write()
-        found = await watch.kind("gap")
-        assert (found.gap.reason, found.gap.seq, found.cursor.seq) == (types.GAP_REASON_SOURCE_GAP, 2, 2)
-        assert (found.gap.source_first, found.gap.source_last) == (3, 9)
+        frame = await watch.kind("gap")
+        assert (frame.gap.reason, frame.gap.seq, frame.cursor.seq) == (types.GAP_REASON_SOURCE_GAP, 2, 2)
+        assert (frame.gap.source_first, frame.gap.source_last) == (3, 9)
         assert [record.key for record in (await watch.kind("rows")).rows.records] == [b"b"]
 
 
-async def test_one_stream_at_the_store_and_one_encoding_for_all_who_want_the_same(cluster: ServedDelivery) -> None:
+async def test_one_stream_at_the_store_and_one_encoding_for_equal_views(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     watches = [cluster.watch(tail("kv")) for _ in range(20)]
     narrow = [cluster.watch(tail("kv", b"k", b"k1")) for _ in range(5)]
@@ -219,7 +219,7 @@ async def test_one_stream_at_the_store_and_one_encoding_for_all_who_want_the_sam
         watch.call.cancel()
 
 
-async def test_topic_nobody_watches_is_let_go_after_a_while(cluster: ServedDelivery) -> None:
+async def test_topic_without_watches_is_unfollowed_after_a_while(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
@@ -242,7 +242,9 @@ async def test_snapshot_and_log_topics_share_a_stream(cluster: ServedDelivery) -
         assert kinds == ["heartbeat", "snapshot_begin", "rows", "snapshot_end", "caught_up"]
 
 
-async def test_watch_is_level_where_the_newest_records_were_deleted_before_they_came(cluster: ServedDelivery) -> None:
+async def test_watch_catches_up_if_the_newest_records_were_deleted_before_they_were_sent(
+    cluster: ServedDelivery,
+) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a", "b"))
     async with cluster.watch(at("log", 2)) as watch:

@@ -1,4 +1,4 @@
-"""Watches when something goes wrong: slow readers, a store that goes away, topics that go, bad requests."""
+"""Watches under failures: slow readers, an unreachable store, deleted topics, invalid requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _cluster() -> AsyncIterator[ServedDelivery]:
         yield cluster
 
 
-async def test_slow_subscriber_falls_back_to_the_log_and_loses_nothing_while_others_go_on() -> None:
+async def test_slow_subscriber_falls_back_to_the_log_without_loss_while_others_continue() -> None:
     async with served_delivery(topic_buffer_bytes=200_000) as cluster:
         await log_topic(cluster.store)
         async with cluster.watch_narrowly(tail("log")) as slow, cluster.watch(tail("log")) as fast:
@@ -62,7 +62,7 @@ async def test_heartbeat_comes_after_silence_with_a_token(cluster: ServedDeliver
         assert await watch.data(1) == [b"next"]
 
 
-async def test_token_does_not_get_old_on_a_busy_stream(cluster: ServedDelivery) -> None:
+async def test_token_stays_recent_on_a_busy_stream(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log"), heartbeat_ms=1000) as watch:
         await watch.kind("caught_up")
@@ -72,7 +72,7 @@ async def test_token_does_not_get_old_on_a_busy_stream(cluster: ServedDelivery) 
             await watch.until_kind("rows")
         kinds = [frame.WhichOneof("frame") for frame in watch.frames]
         assert kinds.count("heartbeat") == 10
-        # Between steps: never more than a heartbeat's records are behind a token.
+        # Between steps: at most a heartbeat's records are behind a token.
         last = len(kinds) - 1 - kinds[::-1].index("heartbeat")
         assert kinds[last:].count("rows") <= 5
         token, seen = watch.token, kinds[:last].count("rows")
@@ -80,7 +80,7 @@ async def test_token_does_not_get_old_on_a_busy_stream(cluster: ServedDelivery) 
         assert await watch.data(50 - seen) == [b"%d" % number for number in range(seen, 50)]
 
 
-async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery) -> None:
+async def test_reader_slower_than_its_heartbeats_makes_progress(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     await append(cluster.store, "log", rows("a"))
     request = WatchRequest((TopicRequest("log", StartPoint.EARLIEST),), heartbeat_s=0.1)
@@ -95,7 +95,7 @@ async def test_reader_slower_than_its_heartbeats_gets_on(cluster: ServedDelivery
         await frames.aclose()
 
 
-async def test_heartbeat_that_was_long_in_sending_does_not_swallow_the_next(cluster: ServedDelivery) -> None:
+async def test_slowly_sent_heartbeat_does_not_suppress_the_next(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     request = WatchRequest((TopicRequest("log", StartPoint.TAIL),), heartbeat_s=1.0)
     async with cluster.role.watches.open(request) as subscriber, asyncio.timeout(HANG_S):
@@ -118,7 +118,7 @@ async def test_idle_streams_share_one_timer(cluster: ServedDelivery) -> None:
         watch.call.cancel()
 
 
-async def test_broken_follow_goes_on_where_it_was(cluster: ServedDelivery) -> None:
+async def test_broken_follow_continues_at_its_position(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
@@ -136,7 +136,7 @@ async def test_broken_follow_goes_on_where_it_was(cluster: ServedDelivery) -> No
     assert cluster.wire.follow_count == 4
 
 
-async def test_store_away_leaves_streams_open_refuses_new_ones_and_shows(cluster: ServedDelivery) -> None:
+async def test_unreachable_store_leaves_streams_open_refuses_new_ones_and_is_reported(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log"), heartbeat_ms=100) as watch:
         await watch.kind("caught_up")
@@ -162,7 +162,7 @@ async def test_store_away_leaves_streams_open_refuses_new_ones_and_shows(cluster
         assert len(cluster.role.tails) == 1, "what was refused left nothing behind"
 
 
-async def test_stream_that_opens_while_the_store_restarts_waits_a_little(cluster: ServedDelivery) -> None:
+async def test_stream_opened_while_the_store_restarts_waits_briefly(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     cluster.wire.cut()
     await cluster.until(cluster.role.tails.down.is_set)
@@ -173,7 +173,7 @@ async def test_stream_that_opens_while_the_store_restarts_waits_a_little(cluster
         await watch.kind("caught_up")
 
 
-async def test_subscriber_behind_the_ring_goes_on_when_the_store_is_back() -> None:
+async def test_subscriber_below_the_ring_continues_when_the_store_is_back() -> None:
     async with served_delivery(topic_buffer_bytes=0) as cluster:
         await log_topic(cluster.store)
         async with cluster.watch(tail("log"), heartbeat_ms=60_000) as watch:
@@ -190,7 +190,7 @@ async def test_subscriber_behind_the_ring_goes_on_when_the_store_is_back() -> No
             assert await watch.data(1) == [b"a"]
 
 
-async def test_deleted_topic_is_told_after_its_last_record_and_the_others_go_on(cluster: ServedDelivery) -> None:
+async def test_deleted_topic_is_reported_after_its_last_record_and_the_others_continue(cluster: ServedDelivery) -> None:
     epoch = await log_topic(cluster.store, "one")
     await log_topic(cluster.store, "two")
     async with cluster.watch(tail("one"), tail("two")) as watch:
@@ -211,7 +211,7 @@ async def test_deleted_topic_is_told_after_its_last_record_and_the_others_go_on(
         assert await watch.data(1) == [b"again"]
 
 
-async def test_same_request_with_the_newest_token_goes_on_though_a_topic_is_gone(cluster: ServedDelivery) -> None:
+async def test_same_request_with_the_newest_token_continues_without_a_deleted_topic(cluster: ServedDelivery) -> None:
     epoch = await log_topic(cluster.store, "one")
     await log_topic(cluster.store, "two")
     request, token = (tail("one"), tail("two")), b""
@@ -238,7 +238,7 @@ async def test_same_request_with_the_newest_token_goes_on_though_a_topic_is_gone
     assert {record.data for frame in watch.frames for record in frame.rows.records} == {b"before 4", b"of the new one"}
 
 
-async def test_request_without_some_topics_of_the_token_goes_on_with_the_others(cluster: ServedDelivery) -> None:
+async def test_request_without_some_topics_of_the_token_continues_with_the_others(cluster: ServedDelivery) -> None:
     for name in ("one", "two", "three"):
         await log_topic(cluster.store, name)
         await append(cluster.store, name, rows("seen"))
@@ -259,7 +259,7 @@ async def test_request_without_some_topics_of_the_token_goes_on_with_the_others(
     assert unwrap(error).reason == "TOPIC_NOT_FOUND", "the token does not know that there was one"
 
 
-async def test_token_that_was_damaged_is_refused(cluster: ServedDelivery) -> None:
+async def test_damaged_token_is_refused(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         token = (await watch.kind("caught_up")).resume_token
@@ -268,7 +268,7 @@ async def test_token_that_was_damaged_is_refused(cluster: ServedDelivery) -> Non
         assert unwrap(await cluster.refusal(tail("log"), resume_token=damaged)).reason == "RESUME_TOKEN_INVALID"
 
 
-async def test_topic_deleted_while_nobody_watches_leaves_nothing_behind(cluster: ServedDelivery) -> None:
+async def test_topic_deleted_without_watches_leaves_no_state(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
@@ -291,7 +291,7 @@ async def test_stream_ends_when_all_its_topics_are_deleted(cluster: ServedDelive
             await watch.next()
 
 
-async def test_topic_made_anew_while_the_stream_was_broken_is_a_gap(cluster: ServedDelivery) -> None:
+async def test_topic_recreated_while_the_stream_was_broken_is_a_gap(cluster: ServedDelivery) -> None:
     old = await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
@@ -351,14 +351,14 @@ async def test_newer_of_token_and_cursor_wins_by_topic(cluster: ServedDelivery) 
         await watch.until_kind("caught_up")
         got = {f.topic: [r.data for r in f.rows.records] for f in watch.frames if f.HasField("rows")}
         assert got == {"one": [b"4"], "two": [b"3", b"4"]}
-    # in whatever order the topics are named
+    # in any order of the topics
     async with cluster.watch(tail("two"), tail("one"), resume_token=token) as watch:
         await watch.until_kind("caught_up")
         got = {f.topic: [r.data for r in f.rows.records] for f in watch.frames if f.HasField("rows")}
         assert got == {"one": [b"3", b"4"], "two": [b"3", b"4"]}
 
 
-async def test_too_many_streams_are_refused_and_one_that_ends_makes_room(cluster: ServedDelivery) -> None:
+async def test_too_many_streams_are_refused_until_one_ends(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     watches = [cluster.watch(tail("log")) for _ in range(8)]
     for watch in watches:
@@ -373,7 +373,7 @@ async def test_too_many_streams_are_refused_and_one_that_ends_makes_room(cluster
         watch.call.cancel()
 
 
-async def test_status_tells_the_figures(cluster: ServedDelivery) -> None:
+async def test_status_has_the_counters(cluster: ServedDelivery) -> None:
     await log_topic(cluster.store)
     async with cluster.watch(tail("log")) as watch:
         await watch.kind("caught_up")
@@ -445,7 +445,7 @@ async def test_bad_request_is_refused_with_its_reason(
     ],
     ids=lambda value: "",
 )
-async def test_refusal_has_what_it_says_in_its_metadata(
+async def test_refusal_has_its_details_in_metadata(
     cluster: ServedDelivery, topics: list[pb.WatchTopic], options: dict[str, object], metadata: dict[str, str]
 ) -> None:
     await log_topic(cluster.store)
@@ -463,7 +463,7 @@ async def test_token_of_other_filters_is_a_mismatch(cluster: ServedDelivery) -> 
     assert unwrap(error).metadata["topic"] == "kv"
 
 
-async def test_token_of_other_topics_alone_is_a_mismatch(cluster: ServedDelivery) -> None:
+async def test_token_of_other_topics_only_is_a_mismatch(cluster: ServedDelivery) -> None:
     await kv_topic(cluster.store)
     await log_topic(cluster.store)
     async with cluster.watch(tail("kv")) as watch:

@@ -153,7 +153,7 @@ class Judge:
                 self._start = entry
                 self._to_build = entry.point == pb.START_POINT_SNAPSHOT
             case Level():
-                self._changes_done(entry.target)
+                self._on_caught_up(entry.target)
             case Resume():
                 self._token(entry)
             case _:
@@ -161,7 +161,7 @@ class Judge:
 
     # entries -----------------------------------------------------------------------------------------------------
 
-    def _changes_done(self, target: Head) -> None:
+    def _on_caught_up(self, target: Head) -> None:
         self.levels += 1
         if self._gone or not target.epoch or not self._epoch or self._epoch > target.epoch:
             return

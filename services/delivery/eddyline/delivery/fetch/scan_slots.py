@@ -88,16 +88,6 @@ class ScanSlots:
         self._next_check: ScheduledCall | None = None
         self._next_check_s = 0.0
 
-    @property
-    def held_count(self) -> int:
-        """Number of held slots."""
-        return len(self._held)
-
-    @property
-    def waiting_count(self) -> int:
-        """Number of waiting requests."""
-        return len(self._waiting)
-
     def now_s(self) -> float:
         """Return the time of the clock that measures idleness."""
         return self._clock.monotonic_s()

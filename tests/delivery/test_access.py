@@ -94,7 +94,7 @@ async def test_watch_streams_are_counted_per_key_and_released(keys: Keys) -> Non
         async with opened(theirs, tail("a")) as another:
             await another.until_kind("caught_up")
         watches[0].call.cancel()
-        await served.until(lambda: access.gate.quotas.watches["few"] == 1)
+        await served.until(lambda: access.interceptor.quotas.watches["few"] == 1)
         async with opened(mine, tail("a")) as third:
             await third.until_kind("caught_up")
         # A connection that closes ends all of its streams.
@@ -103,7 +103,7 @@ async def test_watch_streams_are_counted_per_key_and_released(keys: Keys) -> Non
             watch = await stack.enter_async_context(opened(gone, tail("a")))
             await watch.until_kind("caught_up")
         await gone.close()
-        await served.until(lambda: access.gate.quotas.watches["other"] == 0)
+        await served.until(lambda: access.interceptor.quotas.watches["other"] == 0)
 
 
 async def test_a_replica_at_its_bound_returns_a_retry_time(keys: Keys) -> None:

@@ -237,14 +237,14 @@ async def test_certificate_that_expires_while_a_role_runs_warns_then_and_a_renew
     files.renew(authority.sign_names("first", dns=["localhost"], valid=(BEGINS, ENDS)))
     clock = ManualClock(now_ms=round(ENDS.timestamp() * 1000) - 1_000)
     access = RoleAccess(CommonSettings(tls_cert=str(files.certificate), tls_key=str(files.key), tls_ca=str(files.ca)))
-    access.tell_dates(clock)
+    access.log_invalid_dates(clock)
     assert warnings_of(caplog) == []
     clock.advance(2)
-    access.tell_dates(clock)
+    access.log_invalid_dates(clock)
     assert warnings_of(caplog) == [("EDDYLINE_COMMON_TLS_CERT", "it expired at 2026-02-01T00:00:00Z")]
     files.renew(authority.sign_names("second", dns=["localhost"]))
     await access.poll()
-    access.tell_dates(clock)
+    access.log_invalid_dates(clock)
     assert len(warnings_of(caplog)) == 1
 
 
@@ -259,7 +259,7 @@ async def test_authorities_warn_where_none_of_them_is_valid(tmp_path: Path, capl
     ):
         bundle.write_bytes(b"".join(one.read_bytes() for one in contents))
         settings = tls_settings(authority) | {"tls_ca": str(bundle), "tls_client_ca": str(bundle)}
-        RoleAccess(CommonSettings(**settings)).tell_dates(clock)
+        RoleAccess(CommonSettings(**settings)).log_invalid_dates(clock)
         assert [setting for setting, _ in warnings_of(caplog)] == expected
 
 
@@ -319,7 +319,7 @@ def test_no_secret_is_shown_at_the_start(tmp_path: Path) -> None:
     own.write_text(secret_of("role"), encoding="utf-8")
     common = keys.common(key_file=str(own))
     access = RoleAccess(common)
-    assert "secret-of" not in f"{masked(common, prefix='')} {access.caller!r} {access.gate!r}"
+    assert "secret-of" not in f"{masked(common, prefix='')} {access.caller!r} {access.interceptor!r}"
 
 
 async def test_calls_of_nobody_are_counted(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ async def test_calls_of_nobody_are_counted(tmp_path: Path) -> None:
     async with serving(access) as address:
         for _ in range(3):
             await who_am_i(address, CallerAccess())
-        await until(lambda: access.gate.refused_count == 3)
+        await until(lambda: access.interceptor.refused_count == 3)
 
 
 async def test_a_call_that_no_rule_names_is_refused_to_everybody(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ async def test_a_role_speaks_for_a_caller_and_is_judged_by_its_key(keys: Keys, t
         for name in ("a.x", "b.x"):
             topic = topic_pb2.Topic(name=name, kind=topic_pb2.TOPIC_KIND_LOG)
             await TopicServiceStub(everything).CreateTopic(topic_pb2.CreateTopicRequest(topic=topic))
-        spoken = CallerAccess(role.key, speaks=True)
+        spoken = CallerAccess(role.key, is_role=True)
         async with calling(store.address, spoken) as channel:
             link = GrpcLink(channel)
             await link.get_topic("b.x")
@@ -188,7 +188,7 @@ async def test_administrative_and_delete_calls_are_audited(
     async with (
         store_with(keys, tmp_path) as (store, _),
         calling(store.address, root) as channel,
-        calling(store.address, CallerAccess(role.key, speaks=True)) as spoken,
+        calling(store.address, CallerAccess(role.key, is_role=True)) as spoken,
     ):
         topics = TopicServiceStub(channel)
         topic = topic_pb2.Topic(name="a", kind=topic_pb2.TOPIC_KIND_LOG)
@@ -302,10 +302,10 @@ async def test_a_stream_that_nobody_reads_ends_too(keys: Keys, tmp_path: Path) -
         async with calling(store.address, going) as channel:
             stream = LogServiceStub(channel).StreamRecords(log_pb2.StreamRecordsRequest(topic="a", follow=True))
             await stream.read()
-            await until(lambda: len(access.gate.open_streams) == 1)
+            await until(lambda: len(access.interceptor.open_streams) == 1)
             keys.take("going")
             await access.poll()
-            await until(lambda: not access.gate.open_streams)
+            await until(lambda: not access.interceptor.open_streams)
             assert await reason_of(stream) == "UNAUTHENTICATED"
 
 
@@ -330,11 +330,11 @@ async def test_calls_under_way_are_counted_a_key_and_given_back(keys: Keys, tmp_
         assert int(error.metadata["retryAfterMs"]) > 0
         await LogServiceStub(another).ReadRecords(read)
         streams.pop().cancel()
-        await until(lambda: access.gate.quotas.requests["busy"] == 2)
+        await until(lambda: access.interceptor.quotas.requests["busy"] == 2)
         await LogServiceStub(channel).ReadRecords(read)
         for stream in streams:
             stream.cancel()
-        await until(lambda: not access.gate.quotas.requests["busy"])
+        await until(lambda: not access.interceptor.quotas.requests["busy"])
 
 
 async def test_calls_without_a_key_leave_room_for_those_with_one(keys: Keys, tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ async def test_calls_without_a_key_leave_room_for_those_with_one(keys: Keys, tmp
         assert await outcome(known, "/eddyline.v1.TopicService/ListTopics") is None
         for stream in streams:
             stream.cancel()
-        await until(lambda: not access.gate.quotas.requests)
+        await until(lambda: not access.interceptor.quotas.requests)
         assert await outcome(channel, "/grpc.health.v1.Health/Check") is None
 
 

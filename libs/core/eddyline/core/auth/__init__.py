@@ -1,1 +1,1 @@
-"""Who may call what; keys, scopes, quotas, audit."""
+"""Access to roles: keys, scopes, quotas, audit log."""

@@ -1,8 +1,8 @@
-"""The audit log: one line of the role's log for each administrative call and each call that deletes, whatever became of it.
+"""The audit log: one line in the role's log for each administrative call and each call that deletes, whatever its outcome.
 
-`audit` with the fields method, principal (`-` where nobody need say who he is), via (the role that spoke for it), peer,
-names (topics, sources, buckets, at most `NAMES_MAX`), outcome (OK, the reason of the refusal, CANCELLED or INTERNAL).
-Keys, values and secrets are in none. It is written at INFO whatever the role's log level is.
+The event is `audit`, with the fields method, principal (`-` without access control), via (the role that called for the
+principal), peer, names (topics, sources, buckets, at most `NAMES_MAX`), outcome (OK, the reason of the refusal, CANCELLED or
+INTERNAL). No line has keys of records, values or secrets. It is written at INFO whatever the role's log level is.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LOGGER.setLevel(logging.INFO)
 
 
 def audit(method: str, grant: Grant, *, peer: str, names: Iterable[str], outcome: str) -> None:
-    """Write one line."""
-    told = [name[:NAME_CHARS_MAX] for name, _ in zip(dict.fromkeys(names), range(NAMES_MAX), strict=False)]
+    """Write one audit line."""
+    shortened = [name[:NAME_CHARS_MAX] for name, _ in zip(dict.fromkeys(names), range(NAMES_MAX), strict=False)]
     LOGGER.info(
         "audit",
         extra=fields(
@@ -37,7 +37,7 @@ def audit(method: str, grant: Grant, *, peer: str, names: Iterable[str], outcome
             principal=grant.name or "-",
             via=grant.via or "-",
             peer=peer,
-            names=",".join(told),
+            names=",".join(shortened),
             outcome=outcome,
         ),
     )

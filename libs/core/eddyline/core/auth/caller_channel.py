@@ -61,7 +61,7 @@ class FileReloader(Protocol):
 class CallerAccess:
     """Key and certificates of a caller.
 
-    `speaks` = the caller is a role, and sends with each call the principal for whom it makes it. `renewed` takes
+    `is_role` = the caller is a role, and sends with each call the principal for whom it makes it. `renewed` takes
     precedence over `tls`: open channels use its newest credentials. A key or certificate can be replaced later only if
     there is one when the channel is opened. `files` = reloads a client's key and certificates while it is connected; a
     role has `RoleAccess` for that.
@@ -69,7 +69,7 @@ class CallerAccess:
 
     key: CallerKey = field(default_factory=CallerKey)
     tls: ClientTls | None = None
-    speaks: bool = False
+    is_role: bool = False
     renewed: CurrentTls | None = None
     files: FileReloader | None = None
 
@@ -81,10 +81,10 @@ class CallerAccess:
             return open_channel(address, own_connection=own_connection, credentials=credentials)
 
         channel = ReloadingChannel(self.renewed, open_with) if self.renewed is not None else open_with(self.tls)
-        return CallerChannel(channel, self._metadata) if self.speaks or self.key.metadata() else channel
+        return CallerChannel(channel, self._metadata) if self.is_role or self.key.metadata() else channel
 
     def _metadata(self) -> Metadata:
-        return (*self.key.metadata(), *principal_metadata()) if self.speaks else self.key.metadata()
+        return (*self.key.metadata(), *principal_metadata()) if self.is_role else self.key.metadata()
 
 
 class CallerChannel(ChannelWrapper):

@@ -1,11 +1,10 @@
-"""What a caller may do: scopes, name prefixes and quotas, as values; and the caller of the call that is being served.
+"""Permissions of a caller, as values: scopes, name prefixes and quotas; and the caller of the current call.
 
-A prefix covers names of topics, sources and buckets alike; no prefixes = all names. `role` is for the cluster's own
-roles: it covers every call, and alone allows to speak for somebody else.
-The caller is a context variable of the call's task, set by `eddyline.core.auth.interceptor` before the handler runs; outside
-of a call, and where nobody need say who he is, it is NOBODY, who may do everything.
-A caller is carried to the next role as the metadata `x-eddyline-principal`: JSON of name, scopes and prefixes, so that
-the other role needs no key of it.
+A prefix covers names of topics, sources and buckets alike; no prefixes = all names. Scope `role` is for the cluster's own
+roles: it covers every call, and only it may call for another principal. The caller is a context variable of the call's
+task. `eddyline.core.auth.interceptor` sets it before the handler runs. Outside of a call, and without access control, it
+is ANONYMOUS, which may do everything. A role sends its caller to the next role as the metadata `x-eddyline-principal`:
+JSON of name, scopes and prefixes, so that the next role needs no key of that caller.
 Threading: event loop.
 """
 
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 PRINCIPAL_KEY: Final = "x-eddyline-principal"
 PRINCIPAL_BYTES_MAX: Final = 6 << 10
-"""gRPC's default bound for all metadata of a call is 8 KiB; a key's bounds (`access_keys.py`) keep it below this."""
+"""gRPC's default bound for all metadata of a call is 8 KiB; the bounds of a key (`keys_file.py`) keep it below this."""
 
 
 class Scope(Enum):
-    """What a key is for. None of them implies another, but ROLE all."""
+    """A permission of a key. None implies another, except that ROLE implies all."""
 
     READ = "read"
     WRITE = "write"
@@ -40,7 +39,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one key or certificate may do. `prefixes` empty = all names; a quota None = the role's own, 0 = none."""
+    """Permissions of one key or certificate. `prefixes` empty = all names; a quota None = the role's default, 0 = none."""
 
     name: str
     scopes: frozenset[Scope]
@@ -48,15 +47,15 @@ class Grant:
     requests_max: int | None = None
     watches_max: int | None = None
     via: str = ""
-    """The role that speaks for it; empty = it came itself."""
+    """The role that calls for this principal; empty = the principal calls directly."""
     is_role: bool = field(init=False, repr=False, compare=False)
-    """True = one of the cluster's own roles. Of `scopes`, looked up once: every call asks."""
+    """True = one of the cluster's own roles. Derived from `scopes` once, since every call needs it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_role", Scope.ROLE in self.scopes)
 
     def covers(self, name: str) -> bool:
-        """True = a prefix covers the name."""
+        """Return True if a prefix covers the name."""
         return not self.prefixes or name.startswith(self.prefixes)
 
     def check(self, *names: str) -> None:
@@ -74,30 +73,32 @@ class Grant:
                 )
 
     def narrowed(self, prefix: str) -> tuple[str, ...]:
-        """Which names that begin with `prefix` it may see: prefixes in byte order, none of which covers another."""
-        found = {own if own.startswith(prefix) else prefix for own in self.prefixes or ("",) if _meet(own, prefix)}
-        return tuple(one for one in sorted(found) if not any(one != other and one.startswith(other) for other in found))
+        """Return prefixes of the names below `prefix` that it may see: in byte order, none of which covers another."""
+        prefixes = {own if own.startswith(prefix) else prefix for own in self.prefixes or ("",) if _meet(own, prefix)}
+        return tuple(
+            one for one in sorted(prefixes) if not any(one != other and one.startswith(other) for other in prefixes)
+        )
 
 
 ANONYMOUS: Final = Grant("", frozenset(Scope))
-"""Who calls where nobody need say who he is."""
+"""The caller where there is no access control."""
 
 _CALLER: Final[ContextVar[Grant]] = ContextVar("_CALLER", default=ANONYMOUS)
 
 
 def caller() -> Grant:
-    """Who is being served."""
+    """Return the caller of the current call."""
     return _CALLER.get()
 
 
 def set_caller(grant: Grant) -> None:
-    """Say who is being served, until the end of this task."""
+    """Set the caller until the end of this task."""
     _CALLER.set(grant)
 
 
 @contextmanager
 def on_own_behalf() -> Iterator[None]:
-    """Calls made inside are the role's own, whoever is being served."""
+    """Make the calls in the block as the role itself rather than for the current caller."""
     token = _CALLER.set(ANONYMOUS)
     try:
         yield
@@ -106,7 +107,7 @@ def on_own_behalf() -> Iterator[None]:
 
 
 def principal_metadata() -> tuple[tuple[str, str], ...]:
-    """What says to the next role whom this one speaks for; empty = for itself."""
+    """Return metadata that names the current caller to the next role; empty = the role calls for itself."""
     grant = _CALLER.get()
     if grant is ANONYMOUS or grant.is_role:
         return ()
@@ -116,10 +117,10 @@ def principal_metadata() -> tuple[tuple[str, str], ...]:
 
 
 def principal_from(text: str, *, via: str) -> Grant:
-    """Whom a role speaks for.
+    """Parse the principal that the role `via` calls for.
 
     Raises:
-        PermissionDenied: it is not one of ours.
+        PermissionDenied: the text is malformed, or names a role.
     """
     try:
         value = json.loads(text if len(text) <= PRINCIPAL_BYTES_MAX else "")
@@ -143,5 +144,5 @@ def _meet(own: str, prefix: str) -> bool:
 
 
 def scope_words(scopes: Iterable[Scope]) -> str:
-    """Scopes for people."""
+    """Return scope names, sorted, with commas between them."""
     return ",".join(sorted(scope.value for scope in scopes))

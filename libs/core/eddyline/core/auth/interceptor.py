@@ -1,14 +1,13 @@
-"""The gate of every role: who calls, whether the key covers the call, how much of it at once; and the audit log.
+"""Server interceptor for access: who calls, whether the key covers the call, quotas, and the audit log.
 
-Order: behind `eddyline.core.server.error_interceptor`, which makes refusals statuses, before whatever else a role has. A
-caller shows `authorization: Bearer <secret>`, or the certificate that its connection was opened with; a key goes before a
-certificate. Who shows nothing that is known is refused before its message is received.
-I1: no handler runs before its caller, scope and names were judged; of a stream of requests each message is judged as it
-comes. I2: a call that no rule names is refused. I3: who has no role's key or certificate speaks for nobody else. I4: once
-keys are replaced, streams whose key is gone, or covers them no more, end; calls of one answer come to their end, which is
-near.
-Cost: a digest and two look-ups a call, nothing a message of a stream of answers.
-Without keys and client certificates (loopback alone) everybody is NOBODY, and only the audit log is left of this.
+Order: after `eddyline.core.server.error_interceptor`, which makes refusals statuses, and before the role's own
+interceptors. A caller sends `authorization: Bearer <secret>`, or has opened its connection with a certificate; a key
+takes precedence over a certificate. A caller with neither is refused before its message is received.
+I1: no handler runs before caller, scope and names are checked; of a stream of requests each message is checked as it comes.
+I2: a call without a rule is refused. I3: only a role, by its key or certificate, calls for another principal. I4: after keys
+were replaced, streams end whose key is gone or no longer covers them; unary calls in flight complete.
+Cost: one digest and two look-ups a call, nothing for a message of a response stream.
+Without keys and client certificates (possible on loopback only) every caller is ANONYMOUS, and only the audit log remains.
 Threading: event loop.
 """
 
@@ -41,16 +40,16 @@ AUTHORIZATION: Final = "authorization"
 BEARER: Final = "bearer "
 
 OPEN_CALLS_MAX: Final = 256
-"""Calls that need no key, at once: elsewhere unbounded, and streams of health would take all that a server serves. A
-balancer, a supervisor and a person are a handful."""
+"""Calls in flight that need no key. gRPC: unbounded, and health streams could then take all calls that a server serves. A
+load balancer, a supervisor and a person are a handful."""
 
 _ANYBODY: Final = Grant("anybody without a key", frozenset(), requests_max=OPEN_CALLS_MAX)
 
 Request = TypeVar("Request")
 
 
-class _Shown(NamedTuple):
-    """What a caller showed with its metadata."""
+class _AccessData(NamedTuple):
+    """Access data of one call: grant and digest of its key, principal that a role calls for, name of its certificate."""
 
     grant: Grant | None = None
     digest: bytes = b""
@@ -58,13 +57,13 @@ class _Shown(NamedTuple):
     certificate: str = ""
 
 
-_SHOWN: Final[ContextVar[_Shown]] = ContextVar("_SHOWN")
-"""Of the call whose task it is; a call's interceptors and its handler are one task."""
+_ACCESS: Final[ContextVar[_AccessData]] = ContextVar("_ACCESS")
+"""Access data of the current task's call; interceptors and handler of a call run in one task."""
 _REFUSAL: Final[ContextVar[EddylineError]] = ContextVar("_REFUSAL")
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Lets calls in. `ring` None = there are no keys; `certificates` = each connection brought one that was verified."""
+    """Admits calls. `ring` None = no keys; `certificates` = each connection has a verified client certificate."""
 
     def __init__(
         self, *, ring: KeyRing | None = None, certificates: bool = False, quotas: Quotas | None = None
@@ -74,22 +73,22 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         self.quotas = quotas if quotas is not None else Quotas()
         self._calls = OpenCalls()
         self.refused_count = 0
-        """Calls of nobody that is known, since the start."""
+        """Calls without a known key or certificate, since the start."""
         self._wrapped_handlers: HandlerCache[Handler] = HandlerCache(self._make_wrapped)
         self._refusing = make_handler(_refuse, request_streaming=True, response_streaming=True)
 
     @property
     def enforced(self) -> bool:
-        """False = whoever reaches the port may do everything."""
+        """Return False if every caller that reaches the port may do everything."""
         return self._ring is not None or self._certificates
 
     @property
     def open_streams(self) -> Collection[OpenCall]:
-        """Streams that are being served, of callers that are known."""
+        """Return the streams in flight that have a grant."""
         return self._calls.open
 
     def replace(self, ring: KeyRing) -> int:
-        """Go by other keys from now on. Streams that they do not cover end; how many."""
+        """Use other keys from now on, end the streams that they do not cover, and return how many ended."""
         self._ring = ring
         return self._calls.end_uncovered(
             lambda call: ring.of_digest(call.digest) if call.digest else ring.of_certificate(call.certificate)
@@ -109,17 +108,17 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         if rule.is_open:
             return await self._open(continuation, handler_call_details)
         try:
-            shown = self._shown(handler_call_details)
-            if shown.grant is not None:
-                self.quotas.admit(shown.grant, is_watch=rule.is_watch)
+            access = self._access_data(handler_call_details)
+            if access.grant is not None:
+                self.quotas.admit(access.grant, is_watch=rule.is_watch)
         except EddylineError as error:
             return self._refused(error)
-        _SHOWN.set(shown)
+        _ACCESS.set(access)
         handler = await continuation(handler_call_details)
         return None if handler is None else self._wrap(handler, method)
 
     async def _open(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
-        """A call that needs no key: all of them together are bounded, so that they leave room for those with one."""
+        """Admit a call that needs no key. All such calls share one bound, so that they leave room for calls with a key."""
         try:
             self.quotas.admit(_ANYBODY, is_watch=False)
         except EddylineError as error:
@@ -130,15 +129,15 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapped_handlers.get(handler, method)
 
     def _refused(self, error: EddylineError) -> Handler:
-        """A handler that refuses before the message is received: of the kind that asks for its messages itself."""
+        """Return a handler that refuses before a message is received: a handler of request streams reads messages itself."""
         _REFUSAL.set(error)
         return self._refusing
 
-    def _shown(self, details: grpc.HandlerCallDetails) -> _Shown:
-        """What the call's metadata says of its caller.
+    def _access_data(self, details: grpc.HandlerCallDetails) -> _AccessData:
+        """Return the access data in the call's metadata.
 
         Raises:
-            Unauthenticated: nothing that we know, and there is no certificate to go by.
+            Unauthenticated: there is no known key, and certificates are not used.
         """
         authorization: str | None = None
         principal: str | None = None
@@ -148,7 +147,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             elif key == PRINCIPAL_KEY:
                 principal = value if isinstance(value, str) else ""
         if self._ring is None or (authorization is None and self._certificates):
-            return _Shown(principal=principal)
+            return _AccessData(principal=principal)
         if authorization is None:
             self.refused_count += 1
             raise Unauthenticated("this role needs a key: metadata `authorization: Bearer <secret>`")
@@ -158,35 +157,38 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         if grant is None:
             self.refused_count += 1
             raise Unauthenticated("the key is not one of this role's keys")
-        return _Shown(grant, digest, principal)
+        return _AccessData(grant, digest, principal)
 
     def _caller(self, context: Context, rule: Rule) -> Grant:
-        """Who calls, by what it showed, its certificate, and whom it speaks for; counted, where it is not yet."""
+        """Return the grant of the caller or of the principal it calls for, and count a caller that came with a
+        certificate."""
         if not self.enforced:
             return ANONYMOUS
-        shown = _SHOWN.get()
-        grant = shown.grant
+        access = _ACCESS.get()
+        grant = access.grant
         if grant is None:
-            grant = self._of_certificate(context, shown)
+            grant = self._of_certificate(context, access)
             self.quotas.admit(grant, is_watch=rule.is_watch)
-        if shown.principal is None:
+        if access.principal is None:
             return grant
         if not grant.is_role:
             raise PermissionDenied(f"{grant.name} is no role, and speaks for nobody else", principal=grant.name)
-        return principal_from(shown.principal, via=grant.name)
+        return principal_from(access.principal, via=grant.name)
 
-    def _of_certificate(self, context: Context, shown: _Shown) -> Grant:
+    def _of_certificate(self, context: Context, access: _AccessData) -> Grant:
         names = _names_of(context)
         if self._ring is None:
-            # Without a keys file everybody with a certificate of the authority may do everything.
+            # Without a keys file every client with a certificate of the authority may do everything.
             return Grant(names[0][:255] if names else "certificate", frozenset(Scope))
         for name in names:
             if (grant := self._ring.of_certificate(name)) is not None:
-                _SHOWN.set(shown._replace(certificate=name))
+                _ACCESS.set(access._replace(certificate=name))
                 return grant
         self.refused_count += 1
-        told = ", ".join(names)[:255]
-        raise Unauthenticated("this role needs a key, or a certificate with a name that it knows", certificate=told)
+        certificate = ", ".join(names)[:255]
+        raise Unauthenticated(
+            "this role needs a key, or a certificate with a name that it knows", certificate=certificate
+        )
 
     def _make_wrapped(self, handler: Handler, method: str) -> Handler:
         rule, behaviour = RULES[method], behaviour_of(handler)
@@ -199,7 +201,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     def _unary(
         self, behaviour: Callable[..., Awaitable[object]], method: str, rule: Rule
     ) -> Callable[[object, Context], Awaitable[object]]:
-        # Not a coroutine but for the few that are audited: one layer less, of every call.
+        # A coroutine only for the few audited requests: every other call saves one layer.
         def answer(request: object, context: Context) -> Awaitable[object]:
             grant = self._caller(context, rule)
             set_caller(grant)
@@ -209,7 +211,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             return behaviour(request, context)
 
         async def audited(grant: Grant, request: object, context: Context) -> object:
-            with _Audited(method, grant, rule, request, context.peer()):
+            with _AuditEntry(method, grant, rule, request, context.peer()):
                 authorize(rule, method, grant, request)
                 return await behaviour(request, context)
 
@@ -221,12 +223,12 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         async def answer(request: Any, context: Context) -> None:
             grant = self._caller(context, rule)
             set_caller(grant)
-            with _Audited(method, grant, rule, request, context.peer(), quiet=steps or rule.audited is None):
+            with _AuditEntry(method, grant, rule, request, context.peer(), quiet=steps or rule.audited is None):
                 authorize(rule, method, grant, None if steps else request)
-                shown = _SHOWN.get(_Shown())
-                call = OpenCall(grant, rule, method, digest=shown.digest, certificate=shown.certificate)
+                access = _ACCESS.get(_AccessData())
+                call = OpenCall(grant, rule, method, digest=access.digest, certificate=access.certificate)
                 if steps:
-                    request = _judged(request, call)
+                    request = _authorized(request, call)
                 elif grant.prefixes:
                     call.names = tuple(rule.names(request))
                 await self._calls.serve(call, _answers(behaviour(request, context), call, context))
@@ -234,8 +236,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return answer
 
 
-class _Audited:
-    """Tells a call and what became of it, unless it is `quiet`."""
+class _AuditEntry:
+    """Writes a call and its outcome to the audit log, unless `quiet`."""
 
     def __init__(self, method: str, grant: Grant, rule: Rule, request: Any, peer: str, *, quiet: bool = False) -> None:
         self._method = method
@@ -255,10 +257,10 @@ class _Audited:
 
 
 def authorize(rule: Rule, method: str, grant: Grant, request: Any) -> None:
-    """Refuse a call that its caller may not make. `request` None = its messages are still to come.
+    """Refuse a call that its caller may not make. `request` None = a stream of requests, checked one by one.
 
     Raises:
-        PermissionDenied: with the scopes of which one is missing, or the name that is not covered.
+        PermissionDenied: with the scopes of which the caller needs one, or the name that no prefix covers.
     """
     needed = rule.scopes
     if grant.via and rule.for_roles:
@@ -273,10 +275,10 @@ def authorize(rule: Rule, method: str, grant: Grant, request: Any) -> None:
 
 
 def authorize_message(rule: Rule, method: str, grant: Grant, request: Any) -> None:
-    """Refuse a message that its caller may not send.
+    """Refuse a request that its caller may not send.
 
     Raises:
-        PermissionDenied.
+        PermissionDenied: with the missing scope, or the name that no prefix covers.
     """
     more = rule.more(request)
     if more is not None and not grant.is_role:
@@ -287,16 +289,16 @@ def authorize_message(rule: Rule, method: str, grant: Grant, request: Any) -> No
 
 def _need(scopes: frozenset[Scope], method: str, grant: Grant) -> None:
     if scopes.isdisjoint(grant.scopes):
-        words, call = scope_words(scopes), method.rpartition("/")[2]
+        names, call = scope_words(scopes), method.rpartition("/")[2]
         raise PermissionDenied(
-            f"{grant.name} may not call {call}: it needs the scope {words.replace(',', ' or ')}",
+            f"{grant.name} may not call {call}: it needs the scope {names.replace(',', ' or ')}",
             principal=grant.name,
             method=call,
-            scopes=words,
+            scopes=names,
         )
 
 
-async def _judged(steps: AsyncIterator[Request], call: OpenCall) -> AsyncIterator[Request]:
+async def _authorized(steps: AsyncIterator[Request], call: OpenCall) -> AsyncIterator[Request]:
     async for step in steps:
         authorize_message(call.rule, call.method, call.grant, step)
         if call.grant.prefixes:
@@ -305,7 +307,7 @@ async def _judged(steps: AsyncIterator[Request], call: OpenCall) -> AsyncIterato
 
 
 async def _answers(answers: Any, call: OpenCall, context: Context) -> None:
-    """Send what a handler gives, or let it send."""
+    """Send the messages that a handler yields, or let the handler send them."""
     if not isinstance(answers, AsyncGenerator):
         await answers
         return
@@ -318,7 +320,7 @@ async def _answers(answers: Any, call: OpenCall, context: Context) -> None:
 
 
 def _names_of(context: Context) -> list[str]:
-    """Of the certificate that the call's connection was opened with."""
+    """Return the names of the certificate of the call's connection."""
     verified = context.auth_context()
     commons, uris, dns = (
         [value.decode("utf-8", "replace") for value in verified.get(field) or ()]

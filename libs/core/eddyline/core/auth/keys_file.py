@@ -1,19 +1,19 @@
-"""The keys file: who may call, in TOML, as values.
+"""The keys file, in TOML: which keys and certificates may call, and what each may do.
 
     [[key]]
-    name = "orders-writer"                 # who it is: in audit lines, and for callers behind a role
-    sha256 = "…"                           # of the secret, 64 hex digits; the secret itself is nowhere
+    name = "orders-writer"                 # principal in audit lines, and of callers behind a role
+    sha256 = "…"                           # of the secret, 64 hex digits; the secret itself is stored nowhere
     scopes = ["read", "write"]             # read, write, delete, admin; role for the cluster's own roles
     prefixes = ["orders."]                 # names of topics, sources and buckets; left out = all
 
-or `certificate = "…"` in place of, or beside, `sha256`: a name of a client's certificate, which is its common name, or of
-its alternative names a URI as it is (`spiffe://example.org/ns/prod/sa/billing`) or a DNS name with `dns:` before it. And
-quotas of this key alone: `requests_max`, `watches_max`, 0 = none. `eddyline key new` makes a secret and its table.
+or `certificate = "…"` instead of `sha256`, or in addition to it: a name of a client's certificate. That is its common
+name, or of its alternative names a URI as it is (`spiffe://example.org/ns/prod/sa/billing`) or a DNS name with `dns:`
+before it. Quotas of one key: `requests_max`, `watches_max`, 0 = none. `eddyline key new` makes a secret and its table.
 
-I1: no secret is in any text that we make: not in the file, an error, a log, a repr. I2: a file is taken whole or not at
-all: unknown fields, doubles, unknown scopes, no keys at all are refused, by the key's name.
-A secret is looked up by its digest, which nobody can steer, and compared in constant time.
-Threads: pure functions and immutable values.
+I1: no text that we make has a secret: no file, error, log line or repr. I2: a file is accepted as a whole or not at all:
+unknown fields, duplicates, unknown scopes and a file without keys are refused, with the key's name.
+A secret is looked up by its digest, which a caller cannot steer, and compared in constant time.
+Threading: pure functions and immutable values.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 KEYS_BYTES_MAX: Final = 4 << 20
 KEYS_MAX: Final = 10_000
-"""Each is some 400 bytes here; more tenants than that want more clusters."""
+"""Each takes some 400 bytes of memory; more tenants than that need more clusters."""
 PREFIXES_MAX: Final = 64
 PREFIXES_BYTES_MAX: Final = 4 << 10
-"""A key's prefixes travel with each call that a role makes for its caller, in metadata of 8 KiB."""
+"""A role sends them with each call that it makes for the key's owner, in metadata of at most 8 KiB."""
 QUOTA_MAX: Final = 1_000_000
 SECRET_PREFIX: Final = "edl_"
-"""So that scanners for leaked secrets know one."""
+"""Lets scanners for leaked secrets recognize one."""
 SECRET_BYTES: Final = 32
 SECRET_CHARS_MAX: Final = 1_024
 
@@ -54,63 +54,63 @@ _FIELDS: Final = frozenset(("name", "sha256", "certificate", "scopes", "prefixes
 
 
 class MalformedKeys(Exception):
-    """The file is not taken; the message says where and why, and shows nothing of a secret."""
+    """A keys file that is refused; the message has the place and the reason, and no secret."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _DigestEntry:
     digest: bytes = field(repr=False)
     grant: Grant
 
 
 class KeyRing:
-    """Keys by what callers show. Immutable."""
+    """Grants by the digest of a secret and by certificate name. Immutable."""
 
     def __init__(self, by_digest: Mapping[bytes, Grant], by_certificate: Mapping[str, Grant]) -> None:
-        self._entries = {digest: _Entry(digest, grant) for digest, grant in by_digest.items()}
+        self._entries = {digest: _DigestEntry(digest, grant) for digest, grant in by_digest.items()}
         self._by_certificate = dict(by_certificate)
 
     def __len__(self) -> int:
         return len(self.grants())
 
     def grants(self) -> dict[str, Grant]:
-        """All of them, by name."""
-        found = (*(entry.grant for entry in self._entries.values()), *self._by_certificate.values())
-        return {grant.name: grant for grant in found}
+        """Return all grants, by name."""
+        grants = (*(entry.grant for entry in self._entries.values()), *self._by_certificate.values())
+        return {grant.name: grant for grant in grants}
 
     def of_secret(self, secret: str) -> Grant | None:
-        """Whose secret it is."""
+        """Return the grant of a secret; None = unknown."""
         return self.of_digest(digest_of(secret))
 
     def of_digest(self, digest: bytes) -> Grant | None:
-        """The same of its digest."""
+        """Return the grant of a secret by its digest; None = unknown."""
         entry = self._entries.get(digest)
         return entry.grant if entry is not None and hmac.compare_digest(entry.digest, digest) else None
 
     def of_certificate(self, name: str) -> Grant | None:
-        """Whose certificate it is, by one of its names (`certificate_names`)."""
+        """Return the grant of a certificate by one of its `certificate_names`; None = unknown."""
         return self._by_certificate.get(name)
 
 
 def certificate_names(*, common_name: str = "", uris: Sequence[str] = (), dns: Sequence[str] = ()) -> list[str]:
-    """Names of a verified certificate as the keys file writes them, in the order in which they are looked up."""
+    """Return the names of a verified certificate as the keys file has them, in the order in which they are looked up."""
     names = [common_name] if common_name and not _QUALIFIED.fullmatch(common_name) else []
     names += [uri for uri in uris if _QUALIFIED.fullmatch(uri) and not uri.startswith(_DNS)]
     return names + [_DNS + name for name in dns]
 
 
 def digest_of(secret: str) -> bytes:
-    """What is kept of a secret."""
+    """Return the digest by which a secret is looked up."""
     return sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
 def new_secret() -> str:
-    """A secret that nobody guesses."""
+    """Return a new random secret of 256 bits."""
     return SECRET_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
 
 def parse_secret(content: bytes) -> str:
-    """Read what a file of one secret holds.
+    """Parse the content of a file with one secret.
 
     Raises:
         MalformedKeys.
@@ -122,7 +122,7 @@ def parse_secret(content: bytes) -> str:
 
 
 def parse_keys(text: str) -> KeyRing:
-    """Read a keys file.
+    """Parse a keys file.
 
     Raises:
         MalformedKeys.
@@ -130,7 +130,7 @@ def parse_keys(text: str) -> KeyRing:
     try:
         loaded = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        # Its words may quote what stands there.
+        # Only the place: the parser's message may quote the file, and with it a secret.
         place = re.search(r"line \d+, column \d+|end of document", str(error))
         _malformed("", f"is not TOML ({place.group() if place else 'unreadable'})")
     except RecursionError:

@@ -1,8 +1,8 @@
-"""Open streams, and how one ends whose key was taken away.
+"""Open streams, and how a stream ends whose key was removed.
 
-A stream ends by cancelling what serves it, which is how every call ends early, and then by the error that says why. A
-stream's first message carries its metadata, and is not cut off (gRPC would send the metadata twice): such a stream ends
-right behind it.
+A stream is ended by cancelling the task that serves it, as every call that ends early, and then by raising the error that
+says why. The first message of a stream carries its metadata, and cutting it off would make gRPC send the metadata twice:
+a stream that is sending it ends right after it.
 I1: a stream is ended at most once, and only while its handler runs.
 Threading: event loop.
 """
@@ -22,9 +22,20 @@ if TYPE_CHECKING:
 
 
 class OpenCall:
-    """One stream: whose, by which digest or certificate, and the names in it (kept for keys with prefixes alone)."""
+    """One stream: its grant, the digest or certificate it came with, and its names (kept only for keys with prefixes)."""
 
-    __slots__ = ("_held", "_task", "begun", "certificate", "digest", "grant", "method", "names", "rule", "why")
+    __slots__ = (
+        "_is_sending_first",
+        "_task",
+        "begun",
+        "certificate",
+        "digest",
+        "grant",
+        "method",
+        "names",
+        "rule",
+        "why",
+    )
 
     def __init__(self, grant: Grant, rule: Rule, method: str, *, digest: bytes = b"", certificate: str = "") -> None:
         self.grant = grant
@@ -35,27 +46,27 @@ class OpenCall:
         self.names: tuple[str, ...] = ()
         self.begun = False
         self.why: EddylineError | None = None
-        self._held = False
+        self._is_sending_first = False
         self._task = asyncio.current_task()
 
     @property
     def name(self) -> str:
-        """Whose key or certificate it is."""
+        """Return the name of the key or certificate that the connection's peer used."""
         return self.grant.via or self.grant.name
 
     async def begin(self, writing: Awaitable[None]) -> None:
-        """Send the first message, whole."""
-        self._held = True
+        """Send the first message, without being cancelled in it."""
+        self._is_sending_first = True
         await writing
-        self._held, self.begun = False, True
+        self._is_sending_first, self.begun = False, True
         if self.why is not None:
             raise self.why
 
     def end(self, why: EddylineError) -> None:
-        """End it."""
+        """End the stream with `why`; only the first call has an effect."""
         if self.why is None and self._task is not None:
             self.why = why
-            if not self._held:
+            if not self._is_sending_first:
                 self._task.cancel()
 
 
@@ -66,10 +77,10 @@ class OpenCalls:
         self.open: dict[OpenCall, None] = {}
 
     async def serve(self, call: OpenCall, serving: Coroutine[object, object, None]) -> None:
-        """Serve a stream to its end.
+        """Run `serving`, which serves the stream `call`, to its end.
 
         Raises:
-            What serving it raises, or why it was ended.
+            the error with which the stream was ended, or the errors of `serving`.
         """
         self.open[call] = None
         try:
@@ -82,21 +93,21 @@ class OpenCalls:
         finally:
             del self.open[call]
 
-    def end_uncovered(self, now: Callable[[OpenCall], Grant | None]) -> int:
-        """End the streams whose key is gone, or covers them no more. `now` = what a stream's key is now. How many ended."""
+    def end_uncovered(self, current: Callable[[OpenCall], Grant | None]) -> int:
+        """End the streams that their key no longer covers; return how many. `current` = the grant of a stream's key now."""
         ended = 0
         for call in list(self.open):
-            grant = now(call)
-            why = _why(call, grant)
-            if why is not None:
-                call.end(why)
+            grant = current(call)
+            reason = _end_reason(call, grant)
+            if reason is not None:
+                call.end(reason)
                 ended += 1
             elif grant is not None and not call.grant.via:
                 call.grant = grant
         return ended
 
 
-def _why(call: OpenCall, grant: Grant | None) -> EddylineError | None:
+def _end_reason(call: OpenCall, grant: Grant | None) -> EddylineError | None:
     name = call.name
     if grant is None or grant.name != name:
         return Unauthenticated("the key was taken away", principal=name)
@@ -105,7 +116,7 @@ def _why(call: OpenCall, grant: Grant | None) -> EddylineError | None:
     if grant.is_role or grant == call.grant:
         return None
     loses = call.rule.scopes.isdisjoint(grant.scopes)
-    # Which names an unbounded key had on a stream nobody wrote down.
+    # The names on a stream are not recorded for a key without prefixes.
     unknown = bool(grant.prefixes) and not call.grant.prefixes
     if loses or unknown or not all(grant.covers(covered) for covered in call.names):
         return PermissionDenied(f"the key of {name} covers this stream no more", principal=name, method=call.method)

@@ -1,7 +1,7 @@
-"""How much each key has under way at this process: calls, and watch streams.
+"""Quotas: how many calls and watch streams each key has in flight at this process.
 
-I1: what is counted is given back when its task is over, however that ends: answered, cancelled, disconnected, never begun.
-I2: nothing is counted that was refused; check and count are one step of the loop, so that no race lets one too many in.
+I1: a counted call is given back when its task ends, in any way: answered, cancelled, disconnected, never begun. I2: a
+refused call is not counted; check and count are one step on the event loop, so no race admits one too many.
 Threading: event loop.
 """
 
@@ -22,7 +22,7 @@ WATCHES_RETRY_MS: Final = 1_000
 
 
 class Quotas:
-    """The counts of one process. A bound of 0 = none. Roles have no bound but their own key's."""
+    """Calls in flight by key. A limit of 0 = none. A role has a limit only if its own key has one."""
 
     def __init__(self, *, requests_max: int = KEY_REQUESTS_MAX, watches_max: int = KEY_WATCHES_MAX) -> None:
         self._requests_max = requests_max
@@ -31,16 +31,16 @@ class Quotas:
         self.watches: Counter[str] = Counter()
 
     def admit(self, grant: Grant, *, is_watch: bool) -> None:
-        """Count the call of this task, until the task is over.
+        """Count the call of this task until the task ends.
 
         Raises:
-            QuotaRequests, QuotaWatches.
+            QuotaRequests, QuotaWatches: the key has as many in flight as its limit.
         """
         counts = self.watches if is_watch else self.requests
         limit = self._limit(grant, is_watch=is_watch)
         name = grant.name
         if limit and counts[name] >= limit:
-            raise _over(name, limit, is_watch=is_watch)
+            raise _quota_error(name, limit, is_watch=is_watch)
         task = asyncio.current_task()
         assert task is not None, "a call is a task"
         counts[name] += 1
@@ -61,7 +61,7 @@ def _leave(counts: Counter[str], name: str) -> None:
         del counts[name]
 
 
-def _over(name: str, limit: int, *, is_watch: bool) -> QuotaRequests | QuotaWatches:
+def _quota_error(name: str, limit: int, *, is_watch: bool) -> QuotaRequests | QuotaWatches:
     if is_watch:
         return QuotaWatches(
             f"{name} has {limit} watch streams at this replica, as many as it may",

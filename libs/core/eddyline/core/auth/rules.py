@@ -1,12 +1,12 @@
-"""Which scope every call needs, and which names its body has: the one table.
+"""The table of which scope each call needs, and which names its body has.
 
-A call that is not in the table is refused to everybody. A caller needs one of the scopes of a call's rule (a role needs
-none), and prefixes that cover every name in the body; `more` is what a body asks for beside it. A role that speaks for a
-caller is judged by the caller's scopes and prefixes; where a call is open to roles alone, `behalf` says what the caller
-behind the role needs, and without it the call is the role's own business.
+A call that is not in the table is refused to every caller. A caller needs one of the scopes of the call's rule, and prefixes
+that cover every name in the body; `more` returns the scope that a body needs in addition. A role needs no scope. When a role
+calls for a principal, the scopes and prefixes of that principal count. For calls that only roles may make, `behalf` is the
+scope that the principal needs; without it the call is the role's own.
 Lists are filtered where they are made, by `eddyline.core.auth.grant.caller`.
-Open to all: health, which balancers ask without a key. Reflection needs any key, channelz, which shows addresses of
-clients, `admin`.
+Health needs no key, since load balancers have none. Reflection needs any key; channelz, which shows addresses of clients,
+needs `admin`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Request: TypeAlias = Any
-"""A message of the call; which one is the table's to know."""
+"""A request of the call; the table knows its type."""
 
 READ: Final = frozenset((Scope.READ,))
 WRITE: Final = frozenset((Scope.WRITE,))
@@ -28,11 +28,11 @@ DELETE: Final = frozenset((Scope.DELETE,))
 ADMIN: Final = frozenset((Scope.ADMIN,))
 ANY: Final = frozenset(Scope)
 SEE: Final = READ | ADMIN
-"""What is there, by name: who makes and changes topics and sources must see them."""
+"""To list names: a caller that makes and changes topics and sources must see them."""
 ROLES: Final = frozenset((Scope.ROLE,))
 
 
-def _nothing(_request: Request) -> Iterable[str]:
+def _no_names(_request: Request) -> Iterable[str]:
     return ()
 
 
@@ -46,11 +46,14 @@ def _no_more(_request: Request) -> Scope | None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one call needs. `names`: those in a request's body, of each message where a call sends several. `audited`:
-    whether a request changes what others rely on, or deletes, and is told in the audit log."""
+    """Requirements of one call.
+
+    `names` returns the names in a request, for each message of a stream of requests. `audited` returns True for requests
+    that go to the audit log: those that delete, or change settings of others.
+    """
 
     scopes: frozenset[Scope]
-    names: Callable[[Request], Iterable[str]] = _nothing
+    names: Callable[[Request], Iterable[str]] = _no_names
     more: Callable[[Request], Scope | None] = _no_more
     behalf: frozenset[Scope] | None = None
     audited: Callable[[Request], bool] | None = None
@@ -59,7 +62,7 @@ class Rule:
 
     @property
     def for_roles(self) -> bool:
-        """True = open to roles alone."""
+        """Return True if only roles may make the call."""
         return self.scopes == ROLES
 
 
@@ -98,7 +101,7 @@ def _import(request: Request) -> Iterable[str]:
 
 
 def _watched(request: Request) -> Iterable[str]:
-    return [wanted.topic for wanted in request.topics]
+    return [topic.topic for topic in request.topics]
 
 
 def _explained(request: Request) -> Iterable[str]:
@@ -108,14 +111,14 @@ def _explained(request: Request) -> Iterable[str]:
 
 def _definition(request: Request) -> Iterable[str]:
     definition = request.definition
-    found = (definition.name, definition.topic, definition.bucket, definition.stream, definition.dead_letter_topic)
-    return [name for index, name in enumerate(found) if name or index < 2]
+    names = (definition.name, definition.topic, definition.bucket, definition.stream, definition.dead_letter_topic)
+    return [name for index, name in enumerate(names) if name or index < 2]
 
 
 def _change(request: Request) -> Iterable[str]:
     definition = request.definition
-    found = (definition.name, definition.topic, definition.bucket, definition.stream, definition.dead_letter_topic)
-    return [request.source, *(name for name in found if name)]
+    names = (definition.name, definition.topic, definition.bucket, definition.stream, definition.dead_letter_topic)
+    return [request.source, *(name for name in names if name)]
 
 
 def _letters(request: Request) -> Iterable[str]:

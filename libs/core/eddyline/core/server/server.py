@@ -99,7 +99,7 @@ class RoleServer:
         gates = (ClusterIdInterceptor(cluster_id),) if cluster_id else ()
         self.grpc = TableServer(
             grpc.aio.server(
-                interceptors=(ErrorInterceptor(new_id=new_id), self._access.gate, *gates, *interceptors),
+                interceptors=(ErrorInterceptor(new_id=new_id), self._access.interceptor, *gates, *interceptors),
                 options=(
                     *SERVER_OPTIONS,
                     *_age_options(connection_age_ms_max),

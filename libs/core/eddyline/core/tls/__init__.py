@@ -1,1 +1,1 @@
-"""Certificates from files, reloaded."""
+"""Certificates from files, checked and reloaded."""

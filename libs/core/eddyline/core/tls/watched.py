@@ -1,11 +1,11 @@
-"""A role's certificate, its key and the authorities it goes by, taken anew from their files while the role runs.
+"""Certificate, key and authorities of a role, reloaded from their files while the role runs.
 
-All files are judged together: a certificate that is written before its key fits none, and is not taken until it does. What
-was taken last holds meanwhile, on the server's side and the client's alike.
-gRPC asks for what to show at each handshake, on threads of its own: it is handed what was taken last, and nothing is read or
-judged there. A handshake that is over stays: streams go on over the connection that they have.
-Failure: MalformedTls, at the start and at each look that finds what cannot be used.
-Threading: the owner's; `look` blocks for a moment, and is called on a thread. What is `taken` may be had from any thread.
+All files are checked together: a certificate that was written before its key does not fit the old one, and is used only
+once the key is there. Until then server and clients keep the files that were loaded last. gRPC asks for the server's
+certificate in each handshake, on threads of its own, and gets the ones loaded last; nothing is read or checked there. A
+renewal does not touch open connections and their streams.
+Failure: MalformedTls, at the start and at each poll that finds files that cannot be used.
+Threading: the owner's; `poll` blocks for a moment, and belongs on a worker thread. `current` may be read from any thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """What a role has of it; None = it is not set. `expires` = when its certificate does."""
+    """TLS of a role; None = not set. `expires` = the end of its certificate's validity."""
 
     server: ServerTls | None = None
     client: ClientTls | None = None
@@ -35,13 +35,13 @@ class LoadedTls:
 
 
 class TlsReloader:
-    """The files that the settings name, and what was taken of them last."""
+    """The TLS files that the settings name, and the certificates loaded from them last."""
 
     def __init__(self, common: CommonSettings) -> None:
-        """Read them.
+        """Read the files.
 
         Raises:
-            MalformedTls.
+            MalformedTls: a file cannot be used.
         """
         self._common = common
         paths = (common.tls_cert, common.tls_key, common.tls_ca, common.tls_client_ca)
@@ -53,38 +53,38 @@ class TlsReloader:
         return bool(self._files)
 
     def poll(self) -> bool:
-        """Take what is new of the files; True = something was.
+        """Load files that changed; return True if any certificate did.
 
         Raises:
-            MalformedTls: what was taken last holds; the next look tries again.
+            MalformedTls: `current` stays as it is; the next poll tries again.
         """
         if not self._files.poll():
             return False
-        found = self._read()
+        loaded = self._read()
         self._files.mark_read()
-        if found == self.current:
+        if loaded == self.current:
             return False
-        self.current = found
+        self.current = loaded
         return True
 
     def credentials(self) -> grpc.ServerCredentials | None:
-        """What a server shows, of whatever is taken when somebody connects; None = it is without TLS."""
-        handed = self.current.server
-        if handed is None:
+        """Return the gRPC server's credentials, which use `current` in each handshake; None = no TLS."""
+        previous = self.current.server
+        if previous is None:
             return None
 
         def newest() -> grpc.ServerCertificateConfiguration | None:
-            nonlocal handed
+            nonlocal previous
             server = self.current.server
-            if server is None or server is handed:
+            if server is None or server is previous:
                 return None
-            handed = server
+            previous = server
             return server.configuration()
 
         return grpc.dynamic_ssl_server_credentials(
-            handed.configuration(),
-            newest,  # type: ignore[arg-type]  # None = as before, which the stubs do not know
-            require_client_authentication=bool(handed.client_ca),
+            previous.configuration(),
+            newest,  # type: ignore[arg-type]  # None = unchanged, which the stubs do not allow
+            require_client_authentication=bool(previous.client_ca),
         )
 
     def _read(self) -> LoadedTls:

@@ -1,9 +1,9 @@
-"""The gate between clusters: a call of another cluster's role is refused before its handler sees it.
+"""Server interceptor that refuses calls from roles of another cluster before their handler runs.
 
-A role says its cluster's id with every call to a store, as the metadata `eddyline-cluster-id`; the store's server compares.
-One that passes on a client's call says it as `eddyline-forwarded`, which tells both.
-Where no id is sent nothing is checked: clients know an address and no cluster.
-Order: behind `eddyline.core.server.error_interceptor`, which makes the refusal a status.
+A role sends its cluster's id with every call to a store, as the metadata `eddyline-cluster-id`; the store's server compares.
+A role that forwards a client's call sends `eddyline-forwarded` instead, which marks the call and has the id.
+A call without an id is not checked: clients know an address and no cluster.
+Order: after `eddyline.core.server.error_interceptor`, which makes the refusal a status.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 CLUSTER_ID_KEY: Final = "eddyline-cluster-id"
 FORWARDED_KEY: Final = "eddyline-forwarded"
-"""The mark of a call that a role passed on to the store that it belongs to; its value is the id of that role's cluster."""
+"""Marks a call that a role forwarded to the owning store; its value is the cluster id of that role."""
 _ID_KEYS: Final = frozenset((CLUSTER_ID_KEY, FORWARDED_KEY))
 
 
 def cluster_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
-    """What a caller of the cluster sends; "" = nothing, and nothing is checked."""
+    """Return the metadata of a role's calls; cluster id "" = none, and nothing is checked."""
     return ((CLUSTER_ID_KEY, cluster_id),) if cluster_id else ()
 
 
 def forwarded_metadata(cluster_id: str) -> tuple[tuple[str, str], ...]:
-    """What a role sends that passes a call on to the shard that it belongs to; that one is not to pass it on again."""
+    """Return the metadata of a forwarded call, which the receiving shard must not forward again."""
     return ((FORWARDED_KEY, cluster_id),)
 
 
 class ClusterIdInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls that say another cluster's id than `cluster_id`."""
+    """Refuses calls with another cluster id than `cluster_id`."""
 
     def __init__(self, cluster_id: str) -> None:
         assert cluster_id

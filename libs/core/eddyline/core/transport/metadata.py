@@ -1,4 +1,4 @@
-"""What a write into a bucket tells beside its answer, as metadata of the call."""
+"""Metadata of calls that write into a bucket."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from typing import Final
 
 WRITTEN_REVISION: Final = "eddyline-written-revision"
 """Initial metadata of a call that waits for the store: the write's revision in decimal, sent when NATS has the write.
-A caller that gives the wait up knows by it that there is nothing to repeat."""
+A caller that stops waiting knows from it that there is nothing to repeat."""

@@ -1,12 +1,11 @@
-"""Domain errors to `google.rpc.Status` and back: the one place that knows gRPC's codes.
+"""Domain errors to `google.rpc.Status` and back: the only module that knows gRPC's codes.
 
-Owns the mapping of `eddyline.core.errors` to a code, a message and a `grpc-status-details-bin` trailer
-with exactly one `ErrorInfo` of the domain `eddyline`, a `RetryInfo` where the metadata has `retryAfterMs`, a `BadRequest`
-where it names a `field`. `unwrap` gives the class back with its metadata.
-What carries no `ErrorInfo` of ours was not said by a role but by gRPC itself: UNAVAILABLE and CANCELLED (the peer broke
-off) become what the caller names, `NotReady` by default, `StoreUnreachable` in the store's link; DEADLINE_EXCEEDED
-becomes `Deadline`; all else an `EddylineError` of that code. An unknown reason, from a newer peer, becomes an
-`EddylineError` with that code and reason.
+Owns the mapping of `eddyline.core.errors` to a code, a message and a `grpc-status-details-bin` trailer with exactly one
+`ErrorInfo` of the domain `eddyline`, a `RetryInfo` if the metadata has `retryAfterMs`, a `BadRequest` if it names a
+`field`. `unwrap` returns the error of the same class, with its metadata. A status without our `ErrorInfo` comes from gRPC
+itself rather than from a role: UNAVAILABLE and CANCELLED (the peer broke off) become the class that the caller names,
+`NotReady` by default, `StoreUnreachable` in the store's link; DEADLINE_EXCEEDED becomes `Deadline`; any other an
+`EddylineError` of that code. An unknown reason, from a newer peer, becomes an `EddylineError` with that code and reason.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ DOMAIN: Final = "eddyline"
 DETAILS_KEY: Final = "grpc-status-details-bin"
 
 MESSAGE_BYTES_MAX: Final = 1024
-"""gRPC refuses metadata above 8 KiB (its default, which clients in other languages keep) and then the caller sees no
-error of ours at all. The message travels twice: percent-encoded (3 KiB at worst) and in the details (1.4 KiB)."""
+"""gRPC refuses metadata above 8 KiB (its default, which clients in other languages keep), and the caller would then see no
+error of ours. The message travels twice: percent-encoded (3 KiB at worst) and in the details (1.4 KiB)."""
 VALUE_CHARS_MAX: Final = 2048
 """A key of 1 KiB in hex, the longest value an error has: 2.8 KiB in base64, so that all fits into the 8 KiB."""
 
 _WIRE_CODES: Final = {code: grpc.StatusCode[code.value] for code in Code}
 _CODES: Final = {wire: code for code, wire in _WIRE_CODES.items()}
 _CLASSES: Final = {
-    found.reason: found
-    for found in vars(errors).values()
-    if isinstance(found, type) and issubclass(found, EddylineError) and found is not EddylineError
+    item.reason: item
+    for item in vars(errors).values()
+    if isinstance(item, type) and issubclass(item, EddylineError) and item is not EddylineError
 }
 _TRANSPORT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _BROKEN_OFF: Final = ("Internal error from Core", "Received RST_STREAM")
-"""What grpc.aio says, as INTERNAL, of a call whose connection broke while it was being written to. A defect of a role of
-ours never comes without an `ErrorInfo`."""
+"""Messages of grpc.aio, with INTERNAL, for a call whose connection broke while it was being written to. A defect of our
+roles always has an `ErrorInfo`."""
 
 
 class WireStatus(NamedTuple):
-    """What `context.abort` takes."""
+    """Arguments of `context.abort`."""
 
     code: grpc.StatusCode
     message: str
@@ -56,8 +55,8 @@ class WireStatus(NamedTuple):
 
 
 def to_status(error: EddylineError) -> WireStatus:
-    """Put an error on the wire. Message and metadata values are cut to their bounds, never the reason; one that another role
-    said goes on as it came."""
+    """Return the status of an error. Message and metadata values are cut to their bounds, never the reason; the error of
+    another role keeps the status it came with."""
     if isinstance(error.came_as, WireStatus):
         return error.came_as
     code = _WIRE_CODES[error.code]
@@ -77,27 +76,27 @@ def to_status(error: EddylineError) -> WireStatus:
 
 
 def unwrap(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError] = NotReady) -> EddylineError:
-    """Give the domain error that a peer raised; `unreachable` is the class where the peer itself did not answer."""
+    """Return the domain error that a peer raised; `unreachable` is the class for a peer that did not answer."""
     info = _error_info(error.trailing_metadata() or ())
     message = error.details() or error.code().name
     if info is None:
-        return _said_by_grpc(error.code(), message, unreachable)
-    known = _CLASSES.get(info.reason)
-    if known is None:
-        known = _unknown_class(_CODES.get(error.code(), Code.INTERNAL), info.reason)
-    return known(message, **dict(info.metadata))
+        return _error_of_grpc(error.code(), message, unreachable)
+    error_class = _CLASSES.get(info.reason)
+    if error_class is None:
+        error_class = _unknown_class(_CODES.get(error.code(), Code.INTERNAL), info.reason)
+    return error_class(message, **dict(info.metadata))
 
 
 def passed_on(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError]) -> EddylineError:
-    """The same for who forwards a call: what the peer itself said goes on unchanged, details and all."""
-    found = unwrap(error, unreachable=unreachable)
+    """Like `unwrap`, for a role that forwards a call: a status of the peer is passed on unchanged, with its details."""
+    forwarded = unwrap(error, unreachable=unreachable)
     trailing = tuple(error.trailing_metadata() or ())
     if _error_info(trailing) is not None:
-        found.came_as = WireStatus(error.code(), error.details() or "", trailing)
-    return found
+        forwarded.came_as = WireStatus(error.code(), error.details() or "", trailing)
+    return forwarded
 
 
-def _said_by_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:
+def _error_of_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:
     if code in _TRANSPORT or (code is grpc.StatusCode.INTERNAL and message.startswith(_BROKEN_OFF)):
         return _unanswered(unreachable(message))
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -126,7 +125,7 @@ def _error_info(trailing_metadata: Iterable[tuple[str, str | bytes]]) -> error_d
 
 @lru_cache(maxsize=256)
 def _unknown_class(code: Code, reason: str) -> type[EddylineError]:
-    # Code and reason belong to the class, so one is made for each pair; the cache bounds them.
+    # Code and reason are attributes of the class, so each pair needs a class; the cache bounds their number.
     return type("UnknownError", (EddylineError,), {"code": code, "reason": reason, "__doc__": EddylineError.__doc__})
 
 

@@ -1,11 +1,12 @@
-"""Room for appends under way: a call's message is not received before there is room for it, so that clients wait instead.
+"""Server interceptor that bounds the memory of appends in flight: a call's message is received only once there is room
+for it.
 
-An append of one call is taken as the largest message while it is received, since its size is not known; then as what it and
-what is made of it take, until the call is over. Calls wait in order of arrival, and gRPC's flow control lets their clients
-wait. Streams of appends are bounded by what they may have in flight each, and by the store's `memory_guard.py`.
-I1: no call is let in that does not fit, but for one; what is claimed grows by what came then, to at most `FORMS` times the
-room, or one call's. I2: a claim ends with its call's task, however that ends.
-Threading: event loop. Order: behind `eddyline.core.server.error_interceptor`.
+An append call counts as the largest message while it is received, since its size is unknown, then as the memory of the
+message and of what is made from it, until the call ends. Calls wait in order of arrival; gRPC's flow control makes their
+clients wait. Streams of appends are bounded by their messages in flight, and by the store's `memory_guard.py`.
+I1: a call is admitted only if it fits, or if no other is in flight; later growth is at most `FORMS` times the bound, or
+one call's. I2: a claim ends with its call's task, in whichever way that ends.
+Threading: event loop. Order: after `eddyline.core.server.error_interceptor`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 METHODS: Final = frozenset(("/eddyline.v1.LogService/AppendRecords", "/eddyline.v1.ApplyService/ApplyBatch"))
 FORMS: Final = 3
-"""What a message takes once it is there, in its own sizes: as it came, as columns, as a frame on its way to the disk; at
-ingest also in pieces, and as it goes to the store."""
+"""Memory of a received message, in multiples of its size: as received, as columns, as a frame on its way to the disk; at
+ingest also in pieces, and as sent to the store."""
 
 
 class _Claim:
-    """What one call takes."""
+    """Memory that one call has claimed."""
 
     __slots__ = ("bytes", "turn")
 
@@ -40,17 +41,17 @@ class _Claim:
 
 
 _CLAIM: Final[ContextVar[_Claim]] = ContextVar("_CLAIM")
-"""That of the call whose task it is."""
+"""Claim of the current task's call."""
 
 
 class AppendLimiter(grpc.aio.ServerInterceptor):
-    """Lets appends in while there is room."""
+    """Admits appends while their claims fit into `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._waiting: deque[_Claim] = deque()
         self.bytes = 0
-        """Claimed now."""
+        """Sum of all claims."""
         self._is_held = False
         self._counting_handlers: HandlerCache[Handler] = HandlerCache(self._counting)
 
@@ -74,13 +75,15 @@ class AppendLimiter(grpc.aio.ServerInterceptor):
         return handler_like(handler, behaviour_of(handler), decode=received)
 
     def hold(self, memory_is_full: bool) -> None:
-        """Let calls in one at a time while memory is full: the store refuses them, and tells why."""
+        """Admit calls one at a time while memory is full: the store refuses each with its reason."""
         self._is_held = memory_is_full
         self._let_in()
 
     async def claim(self) -> _Claim:
-        """Wait for room for the largest message; it is held until the task that asks is over, which is the call's own: gRPC
-        decodes and answers in it too."""
+        """Wait for room for the largest message, and claim it until the current task ends.
+
+        That is the call's own task: gRPC decodes and answers in it too.
+        """
         claim, task = _Claim(), asyncio.current_task()
         assert task is not None
         if self._waiting or not self._fits():
@@ -110,7 +113,7 @@ class AppendLimiter(grpc.aio.ServerInterceptor):
         self._let_in()
 
     def _leave(self, claim: _Claim) -> None:
-        """The caller went while it waited, perhaps in the very moment that it was let in."""
+        """Remove the claim of a call that was cancelled while waiting, or just as it was admitted."""
         if claim in self._waiting:
             self._waiting.remove(claim)
         self._change(claim, 0)

@@ -1,8 +1,8 @@
-"""ClusterService as every role serves it: where the roles are, and how this one does.
+"""ClusterService as every role serves it: the addresses of all roles, and the status of this one.
 
-The topology comes from the settings, and where they leave out the role's own address, from where it listens. Advertised
-addresses go before those that roles have among each other, which are then told beside them, for clients that are beside
-the roles. The status comes from a callable of the role, asked at each call on the loop, so it must not block.
+The topology comes from the settings. If they leave out the role's own address, it is the one that the role listens at.
+Clients get the advertised addresses if there are any; then the internal ones are in fields of their own, for clients
+inside the cluster. The role's callable returns the status at each call, on the event loop, so it must not block.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "eddyline.v1.ClusterService"
 CONTRACT_VERSION: Final = "v1.3"
-"""`v1.<minor>` of what `proto/` says. The minor is one above that of the frozen image (`tests/golden/contract_version.txt`)
-as soon as anything is added, and stays there until `make proto-freeze`, however much is added. What breaks a client is v2.
+"""`v1.<minor>` of the contract in `proto/`. The minor is one above that of the frozen image
+(`tests/golden/contract_version.txt`) after the first addition, and stays there until `make proto-freeze`, however much is
+added. A change that breaks a client is v2.
 `tests/house/test_contract_version.py` holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleStatus:
-    """How a role does. `reason` says why it is not ready or not all of it; `detail` is what is its own."""
+    """Status of a role. `reason` = why it is not ready, or not all of it; `detail` = the role's own part."""
 
     ready: bool
     reason: str = ""
@@ -37,7 +38,7 @@ class RoleStatus:
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
-    """Answers for one role, which listens at `address` ("" = not yet) and is scraped at `metrics_address` ("" = nowhere)."""
+    """Service of one role, which listens at `address` ("" = not yet) and has metrics at `metrics_address` ("" = none)."""
 
     def __init__(
         self,
@@ -68,12 +69,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         ingests = self._addresses(cluster_pb2.ROLE_INGEST, "ingest_addresses")
         deliveries = self._addresses(cluster_pb2.ROLE_DELIVERY, "delivery_addresses")
         common = self._common
-        told_stores = common.store_advertised_addresses or stores
-        if len(told_stores) == 1:
-            told_stores *= len(stores)
+        client_stores = common.store_advertised_addresses or stores
+        if len(client_stores) == 1:
+            client_stores *= len(stores)
         answer = cluster_pb2.GetTopologyResponse(
             cluster_id=common.cluster_id,
-            shards=[cluster_pb2.Shard(shard_index=index, address=address) for index, address in enumerate(told_stores)],
+            shards=[
+                cluster_pb2.Shard(shard_index=index, address=address) for index, address in enumerate(client_stores)
+            ],
             ingest_addresses=common.ingest_advertised_addresses or ingests,
             delivery_addresses=common.delivery_advertised_addresses or deliveries,
         )
@@ -88,10 +91,10 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         return answer
 
     def _addresses(self, role: cluster_pb2.Role.ValueType, name: AddressesName) -> tuple[str, ...]:
-        """A role's addresses by the settings; our own where they say nothing of our role."""
-        told: tuple[str, ...] = getattr(self._common, name)
+        """Return a role's addresses from the settings; our own address if ours are left at the default."""
+        configured: tuple[str, ...] = getattr(self._common, name)
         is_ours = role == self._role and bool(self._address())
-        return (self._address(),) if is_ours and told == getattr(CommonSettings(), name) else told
+        return (self._address(),) if is_ours and configured == getattr(CommonSettings(), name) else configured
 
     async def GetStatus(self, request: cluster_pb2.GetStatusRequest, context: object) -> cluster_pb2.GetStatusResponse:
         status = self._status()

@@ -1,4 +1,4 @@
-"""A call's time: how long a servicer may wait so that its answer still comes before the caller's deadline."""
+"""Deadline of a call: how long a servicer may wait so that its answer still arrives before the caller's deadline."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ANSWER_MARGIN_S: Final = 0.05
-"""Elsewhere none: then the caller's deadline always wins the race, and what a role has to say of the wait (that the
-fold is behind, that nothing came) is never heard. 50 ms is a slow round trip within one network, and is what each
-wait is cut by."""
+"""gRPC: none, so the caller's deadline always comes first, and the role's answer about the wait (the fold is behind, no
+record came) never arrives. Each wait is shorter by 50 ms, a slow round trip within one network."""
 ANSWER_MARGIN_PART_MIN: Final = 0.05
-"""Plus this part of what is left. gRPC rounds a deadline up by 1 % on its way here, and on a busy machine an answer is late
-by tenths of a second. At 1 % a wait of 2 s had 70 ms, and ended in the caller's deadline without its reason. The cost: a
+"""Plus this part of the remaining time. gRPC rounds a deadline up by 1 % on its way here, and on a busy machine an answer is
+late by tenths of a second. At 1 % a wait of 2 s left 70 ms, and ended at the caller's deadline without a reason. The cost: a
 wait is 5 % shorter."""
 ANSWER_MARGIN_PART_MAX: Final = 0.2
-"""But at most this part, so that a short deadline still waits for most of its time."""
+"""At most this part, so that a call with a short deadline still waits for most of its time."""
 
 
 class CallContext(Protocol):
-    """A call's time, and what its caller said with it."""
+    """The part of a servicer context that has deadline and metadata."""
 
     def time_remaining(self) -> float | None:
-        """Seconds until the caller's deadline; None where there is none."""
+        """Return the seconds until the caller's deadline; None = no deadline."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
-        """The call's metadata."""
+        """Return the call's metadata."""
 
 
 def wait_timeout_s(context: CallContext, seconds_max: float) -> float:
-    """How long a call may wait, at most `seconds_max`, so that its answer still comes before the caller's deadline."""
+    """Return how long a call may wait, at most `seconds_max`, so that its answer arrives before the caller's deadline."""
     remaining_s = context.time_remaining()
     if remaining_s is None:
         return seconds_max

@@ -1,14 +1,14 @@
-"""The one server interceptor: errors raised by handlers become statuses, for all four kinds of calls.
+"""Server interceptor that turns errors of handlers into statuses, for all four kinds of calls.
 
 A domain error becomes its status (`eddyline.core.transport.status`), also after the first messages of a stream, and also
-where a task group wrapped it. An exception nobody expected becomes INTERNAL with a random id, and is logged once with the
-same id: nothing internal leaks. Bytes that are not a message of the call are InvalidArgument, raised where the handler would
-have got the message: in a stream of requests by its iterator, so that what came before them is dealt with first.
-`CancelledError` is never eaten: it is how an expired or cancelled call stops its work. An abort that gRPC's own
-servicers (health, reflection) asked for passes as it is. What gRPC itself raises of a call that is over, where its
-cancellation has not arrived yet, ends the call as that would: nobody is there to be told, and nothing is logged.
-Streams are written from one coroutine, so an asynchronous generator costs no second layer, and it is closed
-(its `finally` has run) before the call ends.
+when a task group wrapped it. An unexpected exception becomes INTERNAL with a random id, and is logged once with the same
+id, so that nothing internal leaks. Bytes that are not a message of the call raise InvalidArgument at the point where the
+handler would get the message: in a stream of requests by its iterator, so that earlier messages are handled first.
+`CancelledError` always propagates, since an expired or cancelled call stops its work by it. An abort by gRPC's own
+servicers (health, reflection) passes unchanged. An error that gRPC raises because the call is already over, before its
+cancellation has arrived, ends the call like the cancellation: no caller is left, and nothing is logged. Streams are
+written from one coroutine, so an asynchronous generator needs no second layer, and it is closed (its `finally` has run)
+before the call ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.transport.handlers import Continuation, Handler
 
-    # What a handler gets and gives; gRPC's own types leave asynchronous handlers out.
+    # Arguments and results of handlers; gRPC's own types have no asynchronous handlers.
     Context = grpc.aio.ServicerContext[object, object]
     UnaryBehaviour = Callable[[object, Context], Awaitable[object]]
     StreamBehaviour = Callable[[object, Context], AsyncGenerator[object, None] | Awaitable[None]]
@@ -48,9 +48,9 @@ BATCH_METHODS: Final = frozenset(
     )
 )
 REQUEST_BYTES_MAX: Final = 11 << 20
-"""Of a request that carries no batch: 10 000 keys of 1 KiB, which is the largest that any other call may ask for. Elsewhere
-only the message's bound, 64 MiB, holds: empty entries of two bytes each would become gigabytes of objects before any bound
-of the call is judged."""
+"""Bound of a request that carries no batch: 10 000 keys of 1 KiB, the largest request of any other call. gRPC has only
+the bound of a message, 64 MiB: empty entries of two bytes each would become gigabytes of objects before a handler could
+check any bound of the call."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -58,12 +58,12 @@ Request = TypeVar("Request")
 
 
 def random_id() -> str:
-    """An id that finds an error's log entry: 16 hex digits."""
+    """Return an id that is in the status and the log entry of an error: 16 hex digits."""
     return secrets.token_hex(8)
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what handlers raise into statuses."""
+    """Turns errors of handlers into statuses."""
 
     def __init__(self, *, new_id: NewId = random_id) -> None:
         self._new_id = new_id
@@ -86,7 +86,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _bounded(decode: Decode[Request] | None, method: str) -> Decode[Request] | None:
-    """Decode a request that is not larger than those of this call may be."""
+    """Return a decoder that refuses requests larger than this call allows."""
     if decode is None or method in BATCH_METHODS:
         return decode
 
@@ -103,7 +103,7 @@ def _bounded(decode: Decode[Request] | None, method: str) -> Decode[Request] | N
 
 
 def _checked(decode: Decode[Request] | None) -> Decode[Request] | None:
-    """Decode, or raise what the caller is told. A stream's iterator raises it in the handler."""
+    """Return a decoder that raises the caller's error. A stream's iterator raises it in the handler."""
     if decode is None:
         return None
 
@@ -117,7 +117,7 @@ def _checked(decode: Decode[Request] | None) -> Decode[Request] | None:
 
 
 def _late(decode: Decode[Request] | None) -> Decode[Request] | None:
-    """Decode, or give the error in place of the message: gRPC decodes a single request outside of the handler."""
+    """Return a decoder that returns the error instead of the message: gRPC decodes a single request outside the handler."""
     checked = _checked(decode)
     if checked is None:
         return None
@@ -132,7 +132,7 @@ def _late(decode: Decode[Request] | None) -> Decode[Request] | None:
 
 
 def _message(request: object) -> object:
-    """A handler's request. Raises the error that stands in its place."""
+    """Return the request; raise the error that a decoder returned instead."""
     if isinstance(request, InvalidArgument):
         raise request
     return request
@@ -170,9 +170,9 @@ def _stream(behaviour: StreamBehaviour, method: str, new_id: NewId) -> Callable[
 
 
 async def _abort(context: Context, error: Exception, method: str, new_id: NewId) -> None:
-    """Tell the caller, if it is still there. Raises what ends the call in gRPC's eyes."""
+    """End the call with the status of `error`. Raises AbortError, or CancelledError if the call is already over."""
     error = _ungrouped(error)
-    if _says_over(error, context):
+    if _is_call_over(error, context):
         raise asyncio.CancelledError from error
     if not isinstance(error, EddylineError):
         error_id = new_id()
@@ -187,23 +187,23 @@ async def _abort(context: Context, error: Exception, method: str, new_id: NewId)
         raise asyncio.CancelledError from over
 
 
-def _says_over(error: Exception, context: Context) -> bool:
-    """True = gRPC's own word for a call that was cancelled, has expired or was ended with its server."""
+def _is_call_over(error: Exception, context: Context) -> bool:
+    """Return True for gRPC's own error of a call that was cancelled, has expired or ended with its server."""
     if isinstance(error, ExceptionGroup):
-        return all(_says_over(one, context) for one in error.exceptions)
+        return all(_is_call_over(one, context) for one in error.exceptions)
     if isinstance(error, grpc.aio.UsageError):
-        return context.done()  # of a call that is not over it is a misuse of ours
+        return context.done()  # while the call is open, it is a defect of ours
     return isinstance(error, grpc.aio.BaseError)
 
 
 def _ungrouped(error: Exception) -> Exception:
-    """The first domain error of a task group's, where it holds nothing else; any other error as it is."""
+    """Return the first error of a group that has only domain errors; any other error as it is."""
     if not isinstance(error, ExceptionGroup):
         return error
-    known, other = error.split(EddylineError)
-    if known is None or other is not None:
+    domain, other = error.split(EddylineError)
+    if domain is None or other is not None:
         return error
-    first: Exception = known
+    first: Exception = domain
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]
     return first

@@ -1,9 +1,9 @@
-"""Health as every role serves it: `""`, `live`, one name a leg and one a source.
+"""gRPC health service of a role, with the names `""`, `live`, one for each leg and one for each source.
 
-Owns the names and what they mean: `""` = the role is ready (NOT_SERVING until said otherwise), `live` = the process
-answers, `nats` and `store` = that leg of a role is connected (unknown of a role that has none), `source/<name>` = one source
-copies. Where there are several stores `store` means all of them, and `store/<shard>` one; a role is ready by any.
-A stopped source never makes its role NOT_SERVING.
+Owns the names and their meaning: `""` = the role is ready (NOT_SERVING until it says so), `live` = the process answers,
+`nats` and `store` = the role is connected to it (unknown if the role has no such connection), `source/<name>` = the
+source is being copied. With several stores, `store` means all of them, and `store/<shard>` one; a role is ready if any is
+connected. A stopped source never makes its role NOT_SERVING.
 Threading: one event loop.
 """
 
@@ -32,7 +32,7 @@ _UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthBoard:
-    """What the health service of one server answers."""
+    """State of one server's health service."""
 
     def __init__(self) -> None:
         self.servicer = health.aio.HealthServicer()
@@ -41,16 +41,16 @@ class HealthBoard:
 
     @property
     def missing_legs(self) -> list[str]:
-        """The legs that were said to be away, by name."""
+        """Return the names of the legs that are not connected, sorted."""
         return sorted(leg for leg, connected in self._legs.items() if not connected)
 
     async def start(self) -> None:
-        """The process answers, and is not ready yet. Said by the server when it starts."""
+        """Set live, and not ready. The server calls it when it starts."""
         await self.servicer.set(READY, _NOT_SERVING)
         await self.servicer.set(LIVE, _SERVING)
 
     async def set_ready(self, ready: bool) -> None:
-        """Whether the role serves. What changes of it is a line of the log."""
+        """Set whether the role serves; a change is logged."""
         if ready is not self.is_ready:
             legs = self.missing_legs
             _LOG.info("ready" if ready else "not ready", extra=fields(**({"away": ",".join(legs)} if legs else {})))
@@ -58,26 +58,26 @@ class HealthBoard:
         await self.servicer.set(READY, _SERVING if ready else _NOT_SERVING)
 
     async def set_leg(self, leg: str, connected: bool) -> None:
-        """Whether one leg of the role, `NATS_LEG` or `STORE_LEG`, is connected."""
+        """Set whether one leg, `NATS_LEG` or `STORE_LEG`, is connected."""
         self._legs[leg] = connected
         await self.servicer.set(leg, _SERVING if connected else _NOT_SERVING)
 
     async def set_stores(self, connected: Sequence[bool]) -> None:
-        """Of every shard whether it is connected."""
+        """Set for each shard whether it is connected."""
         if len(connected) > 1:
             for shard, is_connected in enumerate(connected):
                 await self.set_leg(f"{STORE_LEG}/{shard}", is_connected)
         await self.set_leg(STORE_LEG, all(connected))
 
     async def set_source(self, source: str, copying: bool) -> None:
-        """Whether one source copies."""
+        """Set whether one source is being copied."""
         await self.servicer.set(SOURCE_PREFIX + source, _SERVING if copying else _NOT_SERVING)
 
     async def forget_source(self, source: str) -> None:
-        """The source is no longer this replica's: SERVICE_UNKNOWN from now on."""
+        """Set SERVICE_UNKNOWN for a source that this replica no longer owns."""
         await self.servicer.set(SOURCE_PREFIX + source, _UNKNOWN)
 
     async def stop(self) -> None:
-        """Everything is NOT_SERVING from now on, for good."""
+        """Set everything NOT_SERVING, for good."""
         self.is_ready = False
         await self.servicer.enter_graceful_shutdown()

@@ -1,8 +1,8 @@
 """A gRPC server that finds a call's handler in one table.
 
-grpc.aio keeps a task for each method that generated code registers, and awaits all of them anew for each call it takes: a
-store with 40 methods spent a tenth of a lone append on that (`tests/bench/README.md`, P3). Handlers that gRPC asks for by
-a call's name cost one look-up. Everything else is the wrapped server's.
+grpc.aio keeps a task for each method that generated code registers, and awaits all of them again for each call: a store
+with 40 methods spent a tenth of a single append on that (`tests/bench/README.md`, P3). A generic handler, which gRPC
+calls with the method's name, costs one look-up. All other methods delegate to the wrapped server.
 Threading: event loop.
 """
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class MethodTable(grpc.GenericRpcHandler):
-    """Handlers by their calls' full names; of two registered for one name the later."""
+    """Handlers by full method name; a later registration of a name replaces the earlier."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
 
     def add(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
-        """Serve the methods of `service_name`, a full name."""
+        """Add the methods of `service_name`, a full name."""
         self._handlers.update((f"/{service_name}/{method}", handler) for method, handler in handlers.items())
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
@@ -33,7 +33,7 @@ class MethodTable(grpc.GenericRpcHandler):
 
 
 class TableServer(grpc.aio.Server):
-    """A server whose registered methods are in a table. Handlers of other kinds are asked where the table has none."""
+    """A server with its registered methods in a table. Generic handlers get the calls that the table does not have."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server

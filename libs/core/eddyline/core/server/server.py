@@ -1,10 +1,10 @@
-"""The gRPC server as every role runs it: errors, access, health, reflection, channelz, bounds.
+"""The gRPC server of every role: errors, access, health, reflection, channelz, bounds.
 
-Owns the server's options, which fit `eddyline.core.transport.channel`'s, the order of what a call passes through (errors,
-access, the gate between clusters, the role's own), and raw methods: handlers that take or give
-bytes as they are, so that one encoding serves many subscribers, and rows of a request are packed without objects.
-Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health,
-reflection and channelz, and serves. Until the role says `health.set_ready(True)` it is NOT_SERVING.
+Owns the server's options, which fit those of `eddyline.core.transport.channel`; the order of interceptors (errors, access,
+cluster id, the role's own); and raw methods: handlers that read or write bytes as they are, so that one encoding serves many
+subscribers, and rows of a request are parsed without objects.
+Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health, reflection and
+channelz, and serves. The server is NOT_SERVING until the role calls `health.set_ready(True)`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 CALLS_MAX: Final = 16_384
-"""Elsewhere unbounded: a client that forgets its streams takes the process down. 10 000 watch streams and what else
-runs beside them; an idle stream costs 23 KiB. Above it calls are RESOURCE_EXHAUSTED at once."""
+"""gRPC: unbounded, so a client that leaks streams takes the process down. 10 000 watch streams and other calls; an idle
+stream costs 23 KiB. Calls above it are RESOURCE_EXHAUSTED at once."""
 HANDSHAKE_MS_MAX: Final = 20_000
-"""Elsewhere two minutes: whoever has connected and says nothing keeps a descriptor so long, without any key. A client that
-is 20 s late with its first frame is not coming."""
+"""gRPC: two minutes, during which a connection without a key or a frame keeps a descriptor. A client that is 20 s late with
+its first frame will not send it."""
 PING_INTERVAL_MS_MIN: Final = 5_000
-"""Elsewhere 5 minutes: clients that ping each 10 to 30 s, as ours and most others do, are sent away. Half of the shortest
-of these, so that a late ping close to the next is no offence. Costs 40 bytes a connection each 5 s at worst."""
+"""gRPC: 5 minutes, so clients that ping each 10 to 30 s, as ours and most others do, are disconnected. Half of the shortest
+of these intervals, so that a late ping close to the next is accepted. Costs 40 bytes a connection each 5 s at worst."""
 CONNECTION_GRACE: Final = 2
-"""How long the streams of a connection that has reached its age may go on, in ages: each ends by its own age before that."""
+"""Time in which streams of a connection above its maximum age may continue, in ages: each ends by its own age before."""
 
 assert PING_INTERVAL_MS_MIN * 2 <= KEEPALIVE_MS
 
@@ -55,19 +55,21 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
     ("grpc.http2.max_frame_size", FRAME_BYTES),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
-    # Elsewhere 1 000 that wait to be taken up, and from there on calls are cancelled by chance: a thousand subscribers
-    # that come back at one moment would meet it. What is too much is refused by its number, with a reason.
+    # gRPC: 1 000 pending calls, above which calls are cancelled at random: a thousand subscribers that reconnect at
+    # once would hit it. Calls above the bound are refused with a reason.
     ("grpc.server.max_pending_requests", CALLS_MAX),
     ("grpc.server.max_pending_requests_hard_limit", CALLS_MAX),
-    # Elsewhere on: two processes could bind one port, and each would get some of the calls.
+    # gRPC: on, so two processes could bind one port, and each would get some of the calls.
     ("grpc.so_reuseport", 0),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RawMethod:
-    """One method that is not served as generated: `answer` is what a generated servicer would have, but takes what
-    `parse_request` gives, and gives bytes or what `serialize_answer` makes bytes of.
+    """A method with its own parser or serializer instead of the generated ones.
+
+    `answer` is a handler as in a generated servicer, but gets the result of `parse_request`, and returns bytes or a value
+    for `serialize_answer`.
     """
 
     answer: Callable[..., object]
@@ -78,7 +80,7 @@ class RawMethod:
 
 
 class RoleServer:
-    """One server of one role. `grpc` takes the generated servicers; `health` is what the role says of itself."""
+    """Server of one role. Generated servicers are added to `grpc`; `health` is the role's state."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class RoleServer:
         self._access = access if access is not None else RoleAccess()
         self._access.check_listen(listen)
         self._listen = listen
-        # Held for as long as the server: gRPC asks it at each handshake.
+        # Kept as long as the server: gRPC calls it in each handshake.
         self._credentials = self._access.credentials
         gates = (ClusterIdInterceptor(cluster_id),) if cluster_id else ()
         self.grpc = TableServer(
@@ -112,9 +114,9 @@ class RoleServer:
         self.address = ""
 
     def add_raw_methods(self, service: str, methods: Mapping[str, RawMethod]) -> None:
-        """Serve methods of `service` (full name) by other handlers in place of the generated ones.
+        """Replace the generated handlers of methods of `service` (full name).
 
-        Call it after the generated servicer was added: what is registered later wins.
+        Call it after the generated servicer was added: the later registration wins.
         """
         handlers = {
             name: make_handler(
@@ -129,10 +131,10 @@ class RoleServer:
         self.grpc.add_registered_method_handlers(service, handlers)
 
     async def start(self, *service_names: str) -> str:
-        """Bind and serve; `service_names` (full names) are what reflection lists. Gives the address, with its port.
+        """Bind and serve, and return the address with its port; reflection lists `service_names` (full names).
 
         Raises:
-            SettingsError: the address is taken or not ours.
+            SettingsError: the address is in use, or not one of this host.
         """
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self.grpc)
         channelz.add_channelz_servicer(self.grpc)
@@ -151,7 +153,7 @@ class RoleServer:
         return self.address
 
     async def stop(self, grace_s: float) -> None:
-        """Say NOT_SERVING, refuse new calls, wait `grace_s` for those that run, cancel the rest."""
+        """Set NOT_SERVING, refuse new calls, wait `grace_s` for calls in flight, cancel the rest."""
         await self.health.stop()
         await self.grpc.stop(grace_s)
 
@@ -168,14 +170,14 @@ def make_server(
 ) -> RoleServer:
     """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
 
-    `cluster_id` = refuse roles of other clusters; "" = take every caller. `interceptors` = the role's own, innermost last.
-    `connection_age_ms_max` = a connection that has become so old (a tenth more or less) takes no new calls, so that its
-    client opens another, wherever the name leads then; 0 = never. `connections_max` = one more is closed as it comes, so
-    that callers leave the role the descriptors that it needs itself (`open_files.py`). `access` None = everybody, on
-    loopback alone.
+    `cluster_id` = refuse roles of other clusters; "" = accept every caller. `interceptors` = the role's own, innermost last.
+    `connection_age_ms_max` = a connection of this age (plus or minus a tenth) takes no new calls, so that its client opens
+    another, to the address that the name has then; 0 = never. `connections_max` = further connections are closed at once,
+    so that the role keeps the descriptors that it needs itself (`open_files.py`). `access` None = every caller, on loopback
+    only.
 
     Raises:
-        SettingsError: the host is not loopback, and nobody need say who he is.
+        SettingsError: the host is not loopback, and there is no access control.
     """
     return RoleServer(
         listen,

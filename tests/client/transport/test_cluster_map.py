@@ -17,7 +17,7 @@ from eddyline.client.watch.events import Records
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.settings import CommonSettings
-from eddyline.core.server.cluster_service import ClusterService, RoleStatus
+from eddyline.core.server.cluster_service import ClusterService, ReportedStatus
 from eddyline.core.server.server import make_server
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.clients.clients import NoJitter
@@ -45,7 +45,7 @@ async def naming(*deliveries: str, cluster_id: str = "test") -> AsyncIterator[st
         cluster_pb2.ROLE_STORE,
         version="1",
         common=common,
-        status=lambda: RoleStatus(True, "", None),
+        status=lambda: ReportedStatus(True, "", None),
         clock=SystemClock(),
         host=SystemHost(),
     )

@@ -13,7 +13,7 @@ from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Record
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.settings import CommonSettings
-from eddyline.core.server.cluster_service import ClusterService, RoleStatus
+from eddyline.core.server.cluster_service import ClusterService, ReportedStatus
 from eddyline.core.server.server import make_server
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.store.served import served_store
@@ -33,7 +33,7 @@ async def delivery_of(common: CommonSettings) -> AsyncIterator[str]:
         cluster_pb2.ROLE_DELIVERY,
         version="1",
         common=common,
-        status=lambda: RoleStatus(True),
+        status=lambda: ReportedStatus(True),
         clock=SystemClock(),
         host=SystemHost(),
         address=lambda: server.address,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eddyline.core.runtime.settings import CommonSettings
-from eddyline.core.server.cluster_service import CONTRACT_VERSION, SERVICE, ClusterService, RoleStatus
+from eddyline.core.server.cluster_service import CONTRACT_VERSION, SERVICE, ClusterService, ReportedStatus
 from eddyline.core.server.server import make_server
 from eddyline.core.transport.channel import open_channel
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
@@ -40,7 +40,7 @@ async def test_a_role_says_who_it_is_and_how_it_does(
         role,
         version="0.1.0",
         common=CommonSettings(cluster_id="test", store_addresses=("127.0.0.1:1",)),
-        status=lambda: RoleStatus(ready=False, reason="SYNC_FAILED", detail=detail),
+        status=lambda: ReportedStatus(ready=False, reason="SYNC_FAILED", detail=detail),
         clock=clock,
         host=FixedHost(),
         address=lambda: "127.0.0.1:2",

@@ -29,7 +29,7 @@ added. A change that breaks a client is v2.
 
 
 @dataclass(frozen=True, slots=True)
-class RoleStatus:
+class ReportedStatus:
     """Status of a role. `reason` = why it is not ready, or not all of it; `detail` = the role's own part."""
 
     ready: bool
@@ -46,7 +46,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         *,
         version: str,
         common: CommonSettings,
-        status: Callable[[], RoleStatus],
+        status: Callable[[], ReportedStatus],
         clock: Clock,
         host: Host,
         address: Callable[[], str] = lambda: "",

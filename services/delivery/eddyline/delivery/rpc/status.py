@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import Draining
-from eddyline.core.server.cluster_service import RoleStatus
+from eddyline.core.server.cluster_service import ReportedStatus
 from eddyline.delivery.schedule.governor import LadderStep
 from eddyline.v1 import cluster_pb2
 
@@ -23,10 +23,10 @@ _STEPS: Final = {
 }
 
 
-def delivery_status(stats: DeliveryStats, *, tails: AllTails, budget: RingBudget, clock: Clock) -> RoleStatus:
+def delivery_status(stats: DeliveryStats, *, tails: AllTails, budget: RingBudget, clock: Clock) -> ReportedStatus:
     """Return the role's state: ready = all stores are followed, and the role is not draining."""
     reason = Draining.reason if stats.draining else tails.trouble
-    return RoleStatus(
+    return ReportedStatus(
         ready=not reason,
         reason=reason,
         detail=cluster_pb2.DeliveryStatus(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.auth.grant import caller
-from eddyline.core.server.cluster_service import RoleStatus
+from eddyline.core.server.cluster_service import ReportedStatus
 from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eddyline.ingest.verify.verify import Verifier
 
 
-def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier) -> RoleStatus:
+def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier) -> ReportedStatus:
     """The present status of this replica."""
     sources = []
     for name, held in sorted(ownership.held.items()):
@@ -33,7 +33,7 @@ def ingest_status(readiness: Readiness, ownership: Ownership, verifier: Verifier
                 drift_count=progress.drift_count,
             )
         )
-    return RoleStatus(
+    return ReportedStatus(
         ready=not readiness.reason,
         reason=readiness.reason,
         detail=cluster_pb2.IngestStatus(

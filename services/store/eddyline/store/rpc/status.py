@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import NotReady
-from eddyline.core.server.cluster_service import RoleStatus
+from eddyline.core.server.cluster_service import ReportedStatus
 from eddyline.v1 import cluster_pb2
 
 if TYPE_CHECKING:
     from eddyline.store.rpc.shard_handle import ShardHandle
 
 
-def store_status(handle: ShardHandle, *, shard_index: int, shard_count: int) -> RoleStatus:
+def store_status(handle: ShardHandle, *, shard_index: int, shard_count: int) -> ReportedStatus:
     """The store's status: not ready while it recovers or stops, and where it serves only reads."""
     detail = cluster_pb2.StoreStatus(shard_index=shard_index, shard_count=shard_count)
     try:
@@ -20,7 +20,7 @@ def store_status(handle: ShardHandle, *, shard_index: int, shard_count: int) -> 
     except NotReady as error:
         detail.recovery.replayed_bytes = handle.recovery.replayed_bytes
         detail.recovery.total_bytes = handle.recovery.total_bytes
-        return RoleStatus(ready=False, reason=error.reason, detail=detail)
+        return ReportedStatus(ready=False, reason=error.reason, detail=detail)
     detail.topic_count = figures.topic_count
     detail.source_count = figures.source_count
     detail.wal_bytes = figures.wal_bytes
@@ -39,4 +39,4 @@ def store_status(handle: ShardHandle, *, shard_index: int, shard_count: int) -> 
     detail.wal_shards = figures.wal_shards
     detail.fold_count = figures.fold_count
     detail.lost_fold_count = figures.lost_fold_count
-    return RoleStatus(ready=not figures.read_only_reason, reason=figures.read_only_reason, detail=detail)
+    return ReportedStatus(ready=not figures.read_only_reason, reason=figures.read_only_reason, detail=detail)

@@ -20,7 +20,7 @@ CATALOGUES = {"libs/core/eddyline/core/errors.py"}
 FUNCTION_LINES_MAX = 70
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager"}
 GENERATED = "libs/api/eddyline/v1/"
-FACES = {"libs/client/eddyline/client/__init__.py"}
+FACES = {"libs/client/eddyline/client/__init__.py", "libs/client/eddyline/client/sync/__init__.py"}
 """Packages whose names programs of others import."""
 
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from eddyline.client.append.append_run import NumberedRecord
     from eddyline.client.connect import Client, connect
     from eddyline.client.local_fold.local_fold import open_fold, read_fold
     from eddyline.client.transport.access import access_of_environment, client_access
@@ -55,6 +56,7 @@ __all__ = [
     "Kind",
     "Lost",
     "MetaEntry",
+    "NumberedRecord",
     "Op",
     "Position",
     "Record",
@@ -83,6 +85,7 @@ _PLACES: Final = {
         "access_of_environment",
         "client_access",
     ),
+    "eddyline.client.append.append_run": ("NumberedRecord",),
     "eddyline.client.watch.applied": (
         "WatchBatch",
         "watch_applied",

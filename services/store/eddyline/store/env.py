@@ -1,4 +1,4 @@
-"""Environment of a store: files, engines, time and threads. A simulation replaces every one of them."""
+"""What a store runs on: files, engines, time and threads. Everything that a simulation puts others in the place of."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.written_mark import WrittenMark
 
 READER_THREADS: Final = 4
-"""Disk reads at once: enough to keep a disk busy, and each takes at most one frame of memory."""
+"""Disk reads at once: enough to keep a disk busy, and each at most one frame of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Threads for blocking calls: one a WAL shard, one for the fold, a few for reads, one for background jobs."""
+    """Where a store's blocking calls run: one thread a WAL shard, one for the fold, a few for reads, one for spare files."""
 
     wals: tuple[Worker, ...]
     fold: Worker
@@ -38,13 +38,13 @@ class Workers:
     background: Worker
 
     def close(self) -> None:
-        """End all workers, each after its jobs."""
+        """End all, each after its jobs."""
         for worker in (self.background, self.reader, *self.wals, self.fold):
             worker.close()
 
 
 def new_workers(make: Callable[[str, int], Worker], *, wal_shards: int = 1) -> Workers:
-    """Make a store's workers by their names and thread counts."""
+    """A store's workers by their names and thread counts."""
     return Workers(
         wals=tuple(make(f"wal-{shard}", 1) for shard in range(wal_shards)),
         fold=make("fold", 1),
@@ -54,39 +54,39 @@ def new_workers(make: Callable[[str, int], Worker], *, wal_shards: int = 1) -> W
 
 
 def _unknown_volume(directory: Path) -> str:
-    """Return "": the file system is unknown."""
+    """Nothing is known of where it lies."""
     return ""
 
 
 def _not_shed(memory_is_full: bool) -> None:
-    """Do nothing: no call receives appends."""
+    """Nobody receives anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Everything outside the store's own code; see the module."""
+    """See the module."""
 
     fs: Fs
     open_fold: Callable[[], Fold]
     open_catalog: Callable[[bool], Catalog]
-    """Called with whether the catalog must exist."""
+    """With whether the catalog must exist."""
     clock: Clock
     host: Host
     workers: Workers
     tell: Callable[[RecoveryProgress], None] = noop
     plan: MemoryPlan | None = None
-    """None = the settings' budget, split by `memory_plan`."""
+    """None = the settings' budget, split as usual."""
     memory: Memory | None = None
-    """The process's memory; None = it is not guarded."""
+    """The process's; None = nobody watches it."""
     shed: Callable[[bool], None] = _not_shed
-    """Called with True to end append streams and take few new appends, since memory is full; with False once it is not."""
+    """End what is being received, since memory is full, and let little in; False = it is not full any more."""
     volume: Callable[[Path], str] = _unknown_volume
-    """Returns the type of the file system that a directory is on; "" = unknown."""
+    """The type of the file system that a directory is on; "" = unknown."""
     scratch: TemporaryFold | None = None
-    """Where the check of a fold makes a second fold; None = nowhere."""
+    """Where a second fold is made when one is checked; None = nowhere."""
     written_mark: WrittenMark | None = None
-    """Record of the bytes written, outside the data directory. None = there is none: a start relies on the boot id and on
-    truncated bytes."""
+    """Where word of what is written is left, outside the data directory; None = nowhere: a start trusts the boot id, and
+    bytes that were cut."""
     artifacts: ArtifactSettings | None = None
-    """Where artifacts are stored and staged; None = artifacts are not configured."""
+    """Where artifacts go, and are staged; None = this machine has none."""
     tracer: Tracer = NOOP_TRACER

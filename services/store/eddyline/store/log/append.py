@@ -1,6 +1,8 @@
-"""An append request in core values, and its acknowledgement: a future that its caller cannot cancel.
+"""What an append asks of the store, in core values: the request, and the writer's move that it carries.
 
-`Ack` replaces `asyncio.shield` around a plain future, which is a future and two turns of the event loop more per append
+An append's acknowledgement: a future that whoever goes away does not take back.
+
+In place of `asyncio.shield` around a plain one, which is a future and two turns of the loop more for each append
 (`tests/bench/README.md`, P1).
 Threading: event loop.
 """
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WriterPosition(NamedTuple):
-    """A writer's move from `previous` to `new`, under `fence`, in the commit of the records."""
+    """A writer's move: it goes from `previous` to `new` in the commit of the records, under `fence`."""
 
     writer: str
     fence: int
@@ -27,18 +29,19 @@ class WriterPosition(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """Kind and configuration of a topic that an append creates if it is missing."""
+    """How a missing topic is made by an append."""
 
     kind: Kind
     config: TopicConfig
 
 
 class AppendRequest(NamedTuple):
-    """One append: a validated batch without seqs, and its conditions.
+    """One append: a validated batch without seqs, and the conditions under which it is taken.
 
-    `epoch` 0 and `expected_head_seq` None are not checked; an expected version of b"" = the key must not be live; `create`
-    None = a missing topic is TopicNotFound. `source` = the batch comes from the topic's own source, by ApplyBatch.
-    `traceparent` = the trace context of the caller; "" = none."""
+    `epoch` 0 and `expected_head_seq` None are not checked; an expected version of b"" = the key must not be live;
+    `create` None = a missing topic is TopicNotFound. `source` = the batch comes from the topic's own source, by ApplyBatch.
+    `traceparent` = what the caller says of the trace that it is part of; "" = nothing.
+    """
 
     topic: str
     batch: Batch
@@ -53,16 +56,16 @@ class AppendRequest(NamedTuple):
 
 
 class Ack(asyncio.Future[AppendResult]):
-    """Resolves once the append is committed or refused, and not before: a task that is cancelled while it awaits this one
-    ends then, with the append's outcome known, or at the store's stop."""
+    """Resolves when the append is committed or refused, and not before: a task that is cancelled while it awaits this one
+    ends then, by the append's outcome made known or by the store's end."""
 
     def cancel(self, msg: object = None) -> bool:
-        """Return False: an append that has its place keeps it."""
+        """Always False: an append that has its place keeps it."""
         return False
 
 
 def acknowledged(result: AppendResult) -> Ack:
-    """Return an acknowledgement with a known outcome."""
+    """That of an append whose outcome is known."""
     ack = Ack()
     ack.set_result(result)
     return ack

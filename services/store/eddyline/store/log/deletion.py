@@ -1,17 +1,18 @@
-"""Record deletes: which rows a delete removes, and the bodies of its frame and of a floor's move.
+"""Record deletes: which rows one removes, and what its frame and that of a floor's move say.
 
-A delete without a match removes a prefix: its floor. One with a match removes single rows: its frame has their seqs, so
-replay reads no row, and the match too, by which the fold of a KV topic erases its entries.
-I1: a row is counted once: rows removed by floors or earlier deletes are not counted again. The seqs of a KV topic's frame
-may be more than the counted rows: rows below the floors, and entries of its base, from which a lost fold would be rebuilt.
+A delete without a match removes a prefix: its floor. One with a match removes rows here and there: its frame carries their
+seqs, so replay looks at no row, and the match too, by which the fold of a KV topic erases.
+I1: a row is counted once: what floors or earlier deletes had taken counts for none. Of a KV topic's frame the seqs may be
+more than what is counted: rows below the floors, and entries of its base, of which a lost fold would be made.
 I2: gap records are no records: a match leaves them; those in a removed prefix go with it.
 
     Delete body        = before_seq (0 = none), bound_seq, bitmap, record_count, record_bytes,
                          [match_field "KEY" | "TAG", match_kind "EQ" | "PREFIX", match_value]    bitmap, value: base64
     EvictWatermark body = cap_floor, ttl_floor (absolute), record_bytes (of the records that this move took)
 
-`visible` filters a batch to the rows that readers get: above the floors, and not deleted.
 Threading: pure functions.
+
+The rows of a batch that readers see: above the floors, and not deleted.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class BadBody(Exception):
-    """The body is none of this frame."""
+    """No body of this frame."""
 
 
 class Deletion(NamedTuple):
-    """A delete request: seqs below `before_seq` (0 = any) that match (None = all), up to `bound_seq`, inclusive."""
+    """What a delete asks for: seqs below `before_seq` (0 = any), that match (None = all), up to `bound_seq`, inclusive."""
 
     before_seq: int
     bound_seq: int
@@ -54,12 +55,12 @@ class Deletion(NamedTuple):
 
     @property
     def floor(self) -> int:
-        """The delete floor that it sets; 0 with a match."""
+        """The delete floor that it means; 0 where it has a match."""
         return 0 if self.match is not None else self.through_seq
 
 
 class Removed(NamedTuple):
-    """Rows of a batch that a delete removes, ascending, and their counts."""
+    """Rows of a batch that a delete removes, ascending, and what they count."""
 
     indices: NDArray[np.int64]
     seqs: NDArray[np.uint64]
@@ -67,7 +68,7 @@ class Removed(NamedTuple):
 
 
 class DeleteBody(NamedTuple):
-    """Body of a Delete frame. `seqs` is empty without a match."""
+    """A Delete frame. `seqs` is empty where the delete has no match."""
 
     deletion: Deletion
     seqs: SeqSet
@@ -76,7 +77,7 @@ class DeleteBody(NamedTuple):
 
 
 class EvictBody(NamedTuple):
-    """Body of an EvictWatermark frame."""
+    """An EvictWatermark frame."""
 
     cap_floor: int
     ttl_floor: int
@@ -84,7 +85,7 @@ class EvictBody(NamedTuple):
 
 
 def removed_rows(batch: Batch, deletion: Deletion, *, trim_seq: int, deleted: SeqSet) -> Removed:
-    """Return the live records of a placed batch that the delete removes, in seq order."""
+    """The records of a placed batch, in seq order, that the delete removes, of those that are still there."""
     start, stop = batch.index_after(trim_seq), batch.index_after(deletion.through_seq)
     if deletion.match is None:
         indices = np.arange(start, max(start, stop))
@@ -103,7 +104,7 @@ def removed_rows(batch: Batch, deletion: Deletion, *, trim_seq: int, deleted: Se
 
 
 def encode_delete(body: DeleteBody) -> dict[str, str | int]:
-    """Encode the frame's body."""
+    """The frame's body."""
     deletion, seqs, record_count, record_bytes = body
     encoded: dict[str, str | int] = {
         "before_seq": deletion.before_seq,
@@ -120,10 +121,10 @@ def encode_delete(body: DeleteBody) -> dict[str, str | int]:
 
 
 def decode_delete(control: Mapping[str, str | int]) -> DeleteBody:
-    """Decode the body of a Delete frame; unknown keys are ignored.
+    """The body of a Delete frame; unknown keys are ignored.
 
     Raises:
-        BadBody: the body is none.
+        BadBody: it is none.
     """
     match = None
     if "match_field" in control:
@@ -141,15 +142,15 @@ def decode_delete(control: Mapping[str, str | int]) -> DeleteBody:
 
 
 def encode_evict(body: EvictBody) -> dict[str, str | int]:
-    """Encode the frame's body."""
+    """The frame's body."""
     return {"cap_floor": body.cap_floor, "ttl_floor": body.ttl_floor, "record_bytes": body.record_bytes}
 
 
 def decode_evict(control: Mapping[str, str | int]) -> EvictBody:
-    """Decode the body of an EvictWatermark frame; unknown keys are ignored.
+    """The body of an EvictWatermark frame; unknown keys are ignored.
 
     Raises:
-        BadBody: the body is none.
+        BadBody: it is none.
     """
     return EvictBody(_number(control, "cap_floor"), _number(control, "ttl_floor"), _number(control, "record_bytes"))
 
@@ -176,7 +177,7 @@ def _binary(control: Mapping[str, str | int], name: str) -> bytes:
 
 
 def visible(batch: Batch, floors: Floors, deleted: SeqSet) -> Batch:
-    """Return the live rows of a placed batch in seq order; the same batch if all of them are."""
+    """The rows that are there, of a placed batch in seq order: the very batch where all of them are."""
     above = batch.slice(batch.index_after(floors.trim), batch.count)
     gone = deleted.mask(above) if above.count else None
     if gone is None:

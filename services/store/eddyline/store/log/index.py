@@ -1,13 +1,14 @@
-"""Index of one topic's unsegmented log: one entry per WAL frame, none per record.
+"""The index of one topic's unsegmented log: one entry a WAL frame, none a record.
 
 Entries lie in arrays of machine numbers (40 bytes a frame), so that a million frames cost 40 MB and no Python object; an
-index that never had an entry shares one set of empty arrays, so that an idle topic costs next to nothing.
+index that never held anything shares one set of empty arrays, so that an idle topic costs next to nothing.
 I1: `last_seq` grows from entry to entry, and no two entries overlap; frames of no record are not indexed. I2: an entry put
-again (the frame was carried to a newer file) keeps its seqs and takes the newer location.
+again (the frame was carried) keeps its seqs and takes the newer place.
 
-`LogTotals` sums up a shard's logs as they change, so that a status costs the same with any number of topics. A topic's
-index, segments and fold are counted from the moment the table has the topic until it is removed.
-I3: the totals are the sums over the table's topics, between any two steps of the event loop.
+Totals of a shard's logs, kept as they change: what a status tells costs the same however many topics there are.
+
+A topic's index, segments and fold count themselves in here from the moment the table has the topic until it is removed.
+I1: the totals are the sums over the table's topics, between any two steps.
 Threading: recovery before it serves, then the event loop.
 """
 
@@ -21,7 +22,7 @@ from eddyline.store.storage.wal.wal import Location
 
 
 class IndexEntry(NamedTuple):
-    """Location of a frame, its seqs (both inclusive), its commit time, and its records' bytes as `cap_bytes` counts them."""
+    """Where a frame is, which seqs it holds (both inclusive), its commit time, and its records' bytes by the semantics."""
 
     first_seq: int
     last_seq: int
@@ -31,7 +32,7 @@ class IndexEntry(NamedTuple):
 
 
 class _Columns:
-    """One array per field."""
+    """One array a field."""
 
     __slots__ = ("bytes", "first", "last", "length", "number", "offset", "ts")
 
@@ -64,13 +65,13 @@ class FrameIndex:
         """Bytes of all frames, as they lie in the WAL."""
         self.record_bytes = 0
         self.record_count = 0
-        """Number of seqs in all frames."""
+        """Seqs that the frames hold together."""
 
     def __len__(self) -> int:
         return len(self._at.last)
 
     def count_in(self, totals: LogTotals | None) -> None:
-        """Count in these totals from now on, and no longer in the previous ones; None = in none."""
+        """Be part of these totals from now on, and of those before no more; None = of none."""
         for counted, frame_bytes in ((self._totals, -self.frame_bytes), (totals, self.frame_bytes)):
             if counted is not None:
                 counted.unsegmented_bytes += frame_bytes
@@ -78,26 +79,26 @@ class FrameIndex:
 
     @property
     def first_seq(self) -> int:
-        """First seq; 0 = the index is empty."""
+        """First seq; 0 where it is empty."""
         return self._at.first[0] if self._at.first else 0
 
     @property
     def first_ts_ms(self) -> int:
-        """Commit time of the first frame; 0 = the index is empty."""
+        """Commit time of the first frame; 0 where it is empty."""
         return self._at.ts[0] if self._at.ts else 0
 
     @property
     def last_seq(self) -> int:
-        """Last seq; 0 = the index is empty."""
+        """Last seq; 0 where it is empty."""
         return self._at.last[-1] if self._at.last else 0
 
     @property
     def first_file(self) -> int:
-        """Number of the oldest WAL file with an entry; 0 = the index is empty."""
+        """Number of the oldest WAL file that an entry lies in; 0 where it is empty."""
         return min(self._at.number, default=0)
 
     def put(self, first_seq: int, last_seq: int, location: Location, *, ts_ms: int = 0, record_bytes: int = 0) -> None:
-        """Add a frame, usually the next one; a frame that is in the index gets the new location."""
+        """Add a frame, most often the next one; one that is there takes the new place."""
         assert last_seq >= first_seq
         if self._at is _NOTHING:
             self._at = _Columns()
@@ -117,7 +118,7 @@ class FrameIndex:
         self.record_count += last_seq - first_seq + 1
 
     def _put_among(self, row: tuple[int, ...]) -> None:
-        """Insert a row before others, or replace the row of its seqs."""
+        """Put a row before others, or in the place of one."""
         first_seq, last_seq = row[:2]
         last = self._at.last
         position = bisect_left(self._at.first, first_seq)
@@ -139,7 +140,7 @@ class FrameIndex:
             self._totals.unsegmented_bytes += frame_bytes
 
     def move(self, first_seq: int, location: Location) -> bool:
-        """Set the new location of a carried frame; False = the frame is no longer needed."""
+        """A frame was carried to a new place; False = it is not needed any more."""
         position = bisect_left(self._at.first, first_seq)
         if position == len(self) or self._at.first[position] != first_seq:
             return False
@@ -148,7 +149,7 @@ class FrameIndex:
         return True
 
     def drop_through(self, seq: int) -> None:
-        """Drop the frames that lie wholly at or below `seq`."""
+        """Forget the frames that lie wholly at or below `seq`."""
         count = bisect_right(self._at.last, seq)
         if not count:
             return
@@ -163,30 +164,30 @@ class FrameIndex:
             del column[:count]
 
     def position_after(self, seq: int) -> int:
-        """Return the position of the first entry that holds a seq above `seq`; `len(self)` = none does."""
+        """Number of the first entry that holds a seq above `seq`; `len(self)` where none does."""
         return bisect_right(self._at.last, seq)
 
     def position_through(self, seq: int) -> int:
-        """Return the position of the last entry that holds a seq at or below `seq`; -1 = none does."""
+        """Number of the last entry that holds a seq at or below `seq`; -1 where none does."""
         return bisect_right(self._at.first, seq) - 1
 
     def seq_before_time(self, ts_ms: int) -> int:
-        """Return the seq before the first frame committed at or after `ts_ms`; the last seq = there is none."""
+        """The seq before the first frame committed at or after `ts_ms`; the last seq where none was."""
         position = bisect_left(self._at.ts, ts_ms)
         return self._at.first[position] - 1 if position < len(self) else self.last_seq
 
     def bytes_after(self, seq: int) -> int:
-        """Return the record bytes of the frames that hold a seq above `seq`, by whole frames."""
+        """Records' bytes of the frames that hold a seq above `seq`, by whole frames."""
         return sum(self._at.bytes[self.position_after(seq) :])
 
     def entry(self, position: int) -> IndexEntry:
-        """Return the entry at `position`."""
+        """The entry at `position`."""
         at = self._at
         location = Location(at.number[position], at.offset[position], at.length[position])
         return IndexEntry(at.first[position], at.last[position], location, at.ts[position], at.bytes[position])
 
     def entries_through(self, seq: int, *, records_max: int = 1 << 62, bytes_max: int = 1 << 62) -> list[IndexEntry]:
-        """Return the oldest entries that begin at or below `seq`: as many as fit the bounds, at least one."""
+        """The oldest entries that begin at or below `seq`, as many as fit the bounds and never less than one."""
         found: list[IndexEntry] = []
         count = size = 0
         for position in range(bisect_right(self._at.first, seq)):
@@ -199,8 +200,8 @@ class FrameIndex:
 
 
 class LogTotals:
-    """Totals of a shard; see the module. `unsegmented_bytes` = WAL frames with records that are in no segment; of
-    `fold_count` folds `lost_fold_count` are refused to readers."""
+    """See the module. `unsegmented_bytes` = frames of the WAL that hold records which are in no segment; of `fold_count`
+    folds `lost_fold_count` are refused to readers."""
 
     __slots__ = ("fold_count", "lost_fold_count", "segment_bytes", "segment_count", "unsegmented_bytes")
 

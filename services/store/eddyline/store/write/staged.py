@@ -1,4 +1,4 @@
-"""Appends and control frames on their way to a commit, and how their callers learn of a failure."""
+"""How what waits for a commit learns that it failed: refused, or of unknown outcome."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def read_only(reason: str) -> ReadOnly:
-    """Return the refusal of a read-only shard."""
+    """The refusal of a shard that serves only reads."""
     return ReadOnly(f"the shard serves only reads until it is restarted: {reason}", cause=reason)
 
 
 def fail_future(future: Ack | asyncio.Future[None], error: Exception) -> None:
-    """Fail a future that its caller may have cancelled."""
+    """Fail a future that may have been cancelled by its caller."""
     if not future.done():
         future.set_exception(error)
-        future.exception()  # mark it as retrieved: the caller may be gone
+        future.exception()  # a caller that went away leaves nobody to retrieve it
 
 
 def fail_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
-    """Fail every caller of some frames."""
+    """Fail every caller of frames."""
     for frame in frames:
         for append in frame.appends:
             fail_future(append.ack, error)
@@ -41,13 +41,14 @@ def fail_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
 
 
 STOPPED: Final = "STOPPED"
-"""Read-only reason after the committer has ended. After a drain no caller waits: that stop was clean."""
+"""Why nothing is written once the committer has ended. After a drain nobody waited for it: that stop was clean."""
 
 
 class StagedAppend:
-    """An append that has its seqs: `batch.count` from `first_seq` on (none if it only moves a position).
+    """An append that has its seqs: `first_seq` on, `batch.count` of them (none for a position alone).
 
-    `record_bytes` counts as `cap_bytes` does; `bytes` is the length of the columns."""
+    `record_bytes` is what they count by the semantics, `bytes` what their columns take.
+    """
 
     __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic", "trace")
 
@@ -74,16 +75,17 @@ class StagedAppend:
 
 
 class Erasure(NamedTuple):
-    """Entries that a delete removes from a fold: those that match and were written at or below `through_seq`."""
+    """What a delete takes out of a fold: entries that match and were written at or below `through_seq`."""
 
     match: Match
     through_seq: int
 
 
 class StagedControl:
-    """A control frame: fdatasynced, unless it only carries old records (`sync` False).
+    """A frame that is no append: fdatasynced, unless it only carries old records (`sync` False).
 
-    `on_commit` is called with its location, on the event loop, once it is committed; `done` resolves after that."""
+    `on_commit` gets its place, on the loop, when it is committed; `done` resolves after it.
+    """
 
     __slots__ = ("body", "done", "erase", "on_commit", "sync", "topic")
 
@@ -106,7 +108,7 @@ class StagedControl:
 
 
 class CommitFrame:
-    """A frame in flight: the joined appends of one topic, or one control frame."""
+    """A frame on its way: one topic's joined appends, or one control."""
 
     __slots__ = (
         "appends",
@@ -135,6 +137,6 @@ class CommitFrame:
         self.sync = control is not None and control.sync
         self.location = Location(0, 0, 0)
         self.last_seq = 0
-        """Seq of the last record once the frame has its place; first seq - 1 if it has no record."""
+        """Seq of the last record once the frame has its place; below the first one's where it has no record."""
         self.is_written = control is not None or topic is None or not topic.is_ephemeral
-        """False for appends of an EPHEMERAL topic: they are in memory alone."""
+        """False = an EPHEMERAL topic's appends: they are in memory alone."""

@@ -1,6 +1,6 @@
-"""Validation of an append before it gets its seqs: ops, keys, positions, heads, versions, caps.
+"""Judging an append before it gets its seqs: op and key rules, keys known, positions, heads, versions.
 
-Every check raises before a seq is assigned, so every refusal is definite. Pure: no waiting, no I/O.
+Everything here raises before a seq is assigned, so every refusal is definite. Pure: no waiting, no I/O.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG_SOURCE_OPS = frozenset((Op.APPEND, Op.GAP))
 
 
 def check_request(topic: Topic, request: AppendRequest) -> None:
-    """Check an append by the topic's identity alone.
+    """Judge what needs no state but the topic's identity.
 
     Raises:
         EpochMismatch, TopicHasSource, InvalidArgument, InvalidOp, KeyRequired, NotKv, FoldLost.
@@ -69,10 +69,10 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
 
 
 def check_new(topic: Topic, request: AppendRequest) -> None:
-    """Check an append to a topic that it would create: `topic` is that topic with id 0.
+    """Judge all of an append to a topic that it would make: `topic` is what that would be, with id 0.
 
     Raises:
-        the errors of the append itself, and of an empty topic's state.
+        what the append would be refused with, by its request or by an empty topic's state.
     """
     check_request(topic, request)
     check_versions(request.expected_versions, [None] * len(request.expected_versions), ())
@@ -83,7 +83,7 @@ def check_new(topic: Topic, request: AppendRequest) -> None:
 
 
 def check_epoch(name: str, epoch: int, expected: int) -> None:
-    """Raise EpochMismatch if an epoch is expected and the topic has another one; `epoch` 0 = there is no such topic."""
+    """Raises EpochMismatch where one is expected and it is not the topic's; `epoch` 0 = there is no such topic."""
     if expected and expected != epoch:
         found = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
         raise EpochMismatch(
@@ -92,7 +92,7 @@ def check_epoch(name: str, epoch: int, expected: int) -> None:
 
 
 def check_fold(topic: Topic) -> None:
-    """Raise FoldLost if the topic's fold is lost."""
+    """Raises FoldLost where the topic's fold is."""
     if topic.fold_lost:
         raise FoldLost(
             f"the fold of topic {topic.name} is damaged, and its base and log do not give it again", topic=topic.name
@@ -100,7 +100,7 @@ def check_fold(topic: Topic) -> None:
 
 
 def check_author(topic: Topic, request: AppendRequest) -> None:
-    """Raise TopicHasSource if the topic is written by a source and the append is not its own."""
+    """Raises TopicHasSource where the topic is its source's alone."""
     if topic.source and not request.source:
         raise TopicHasSource(
             f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
@@ -108,10 +108,10 @@ def check_author(topic: Topic, request: AppendRequest) -> None:
 
 
 def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
-    """Check ops and keys by the topic's kind.
+    """Judge ops and keys by the topic's kind.
 
     Raises:
-        InvalidOp: the topic or the caller cannot use this op.
+        InvalidOp: an op that the topic or the caller does not take.
         KeyRequired: a record of a KV topic without key, or with an empty one, which no read of a fold can name.
     """
     if batch.count == 0:
@@ -136,7 +136,7 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
 
 
 def check_head(topic: Topic, expected_head_seq: int | None) -> None:
-    """Raise HeadMismatch if the staged head is another seq."""
+    """Raises HeadMismatch where the staged head is another one."""
     if expected_head_seq is not None and expected_head_seq != topic.staged_seq:
         raise HeadMismatch(
             f"the head of topic {topic.name} is {topic.staged_seq}, not {expected_head_seq}",
@@ -147,10 +147,10 @@ def check_head(topic: Topic, expected_head_seq: int | None) -> None:
 
 
 def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
-    """Check an append by the topic's caps.
+    """Judge an append by the topic's caps.
 
     Raises:
-        RecordTooLarge: it is larger than a cap on its own, permanently. TopicFull: the topic refuses appends over its cap.
+        RecordTooLarge: it is larger than a cap by itself, for good. TopicFull: the topic refuses what does not fit.
     """
     config = topic.config
     if not config.cap_records and not config.cap_bytes:
@@ -184,7 +184,7 @@ def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
 def check_versions(
     expected: Sequence[tuple[bytes, bytes]], stored: Sequence[Record | None], staged: Iterable[Batch]
 ) -> None:
-    """Check `expected_versions` against the fold's entries and all batches staged since they were read, in order.
+    """Judge `expected_versions` against the fold's entries and all batches staged since they were read, in order.
 
     Raises:
         VersionMismatch: with the first key that differs and its version.

@@ -1,4 +1,4 @@
-"""A directory with an imported fold passes every check that a directory has."""
+"""A directory with an imported fold passes every check of a directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def _work(link: Shard) -> None:
-    """What a store does with an imported fold later: appends, deletes, seals, a new base, an erasure."""
+    """Later work on an imported fold: appends, deletes, seals, a new base, an erasure."""
     await append(link, "copy", puts(("b", "2"), ("c", "3")))
     topic = link._table.get("copy")
     await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
@@ -33,7 +33,7 @@ async def _work(link: Shard) -> None:
     await append(link, "copy", puts(("d", "4")))
 
 
-async def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_imported_directory_passes_every_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         await kv_topic(link)
@@ -43,15 +43,15 @@ async def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
         await imported(link, "copy", from_topic="kv")
     for worked in (False, True):
         code = fsck([str(tmp_path / "data"), "-o", "json"])
-        said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert (code, said[:-1]) == (0, []), said
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert (code, lines[:-1]) == (0, []), lines
         if worked:
             break
         async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
             await _work(link)
     async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
-        found = {row.key: row.data for row in await fold_of(link, "copy")}
-        assert found == {b"b": b"2", b"c": b"3", b"d": b"4"}
+        values = {row.key: row.data for row in await fold_of(link, "copy")}
+        assert values == {b"b": b"2", b"c": b"3", b"d": b"4"}
 
 
 async def test_key_deleted_after_the_import_stays_deleted(tmp_path: Path) -> None:

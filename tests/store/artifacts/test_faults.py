@@ -1,4 +1,4 @@
-"""Exports and imports that go wrong: nothing half done is ever found, and the store goes on."""
+"""Failing exports and imports: they leave no partial result, and the store continues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _fill(link: Shard) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_export_that_the_disk_failed_leaves_the_one_before(tmp_path: Path, operation: str) -> None:
+async def test_export_failed_by_the_disk_keeps_the_previous_artifact(tmp_path: Path, operation: str) -> None:
     faulty = FaultyFs(RealFs())
     root = tmp_path / "artifacts"
     artifact_store = LocalArtifactStore(faulty, root, holder="")
@@ -83,7 +83,7 @@ async def _listed(link: Shard, faulty: FaultyFs) -> list[Artifact]:
 
 
 @pytest.mark.parametrize("operation", ["open", "fsync", "fsync_dir", "pwritev", "pread", "mkdir", "rename"])
-async def test_import_that_the_disk_failed_lands_whole_or_not_at_all(tmp_path: Path, operation: str) -> None:
+async def test_import_failed_by_the_disk_is_complete_or_absent(tmp_path: Path, operation: str) -> None:
     faulty = FaultyFs(RealFs())
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     async with real_store(tmp_path / "one", artifact_store=artifact_store) as link:
@@ -116,7 +116,7 @@ async def test_import_that_the_disk_failed_lands_whole_or_not_at_all(tmp_path: P
         assert [row.data for row in await fold_of(link)] == [b"1", b"2"]
 
 
-async def test_fold_that_fails_in_the_landing_is_made_of_the_base_at_the_next_start(
+async def test_fold_that_fails_during_an_import_is_loaded_from_the_base_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
@@ -137,7 +137,7 @@ def _fails(*_: object) -> None:
     raise FoldFailed("the test's")
 
 
-async def test_one_at_a_time_and_whoever_breaks_off_leaves_nothing(
+async def test_one_job_at_a_time_and_a_cancelled_one_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
@@ -179,7 +179,7 @@ async def test_one_at_a_time_and_whoever_breaks_off_leaves_nothing(
         await imported(link, "copy", from_topic="kv")
 
 
-async def test_reads_and_appends_go_on_while_an_import_lands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_and_appends_continue_during_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:
@@ -197,7 +197,7 @@ async def test_reads_and_appends_go_on_while_an_import_lands(tmp_path: Path, mon
         assert seen <= {(0, 0), (2, 2)}
 
 
-async def test_disk_that_runs_full_ends_both_and_leaves_nothing(
+async def test_full_disk_ends_exports_and_imports_without_remains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
@@ -234,7 +234,7 @@ async def test_disk_that_runs_full_ends_both_and_leaves_nothing(
         await imported(link, "copy", from_topic="kv")
 
 
-async def test_topic_deleted_during_an_import_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_deleted_during_an_import_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:

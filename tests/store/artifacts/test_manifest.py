@@ -1,4 +1,4 @@
-"""Manifests and pointers: their bytes are frozen, and no other bytes are taken for them."""
+"""Manifests and pointers: their bytes are frozen, and any other bytes are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_bytes_are_the_golden_ones() -> None:
+def test_encoded_manifest_and_pointer_equal_the_golden_files() -> None:
     encoded = golden("artifact-1.json")
     assert encode_manifest(MANIFEST) == encoded
     assert decode_manifest(encoded, "it") == MANIFEST
@@ -47,7 +47,7 @@ def test_bytes_are_the_golden_ones() -> None:
     assert decode_pointer(pointer, "prices") == pointer_to(MANIFEST, encoded)
 
 
-def test_every_byte_counts() -> None:
+def test_every_changed_byte_is_refused() -> None:
     for name, decode in (("artifact-1.json", decode_manifest), ("artifact-latest-1.json", decode_pointer)):
         encoded = golden(name)
         for at in range(len(encoded)):
@@ -77,7 +77,7 @@ def _resealed(**changes: object) -> bytes:
         "",
     ],
 )
-def test_path_that_leads_elsewhere_is_refused(path: str) -> None:
+def test_path_outside_the_artifact_is_refused(path: str) -> None:
     with pytest.raises(ArtifactInvalid):
         decode_manifest(_resealed(files=[{"path": path, "size": 1, "blake3": "ab" * 32}]), "it")
 
@@ -101,7 +101,7 @@ def test_path_that_leads_elsewhere_is_refused(path: str) -> None:
         {"source": {}},
     ],
 )
-def test_value_that_cannot_be_is_refused(change: dict[str, object]) -> None:
+def test_impossible_value_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ArtifactInvalid):
         decode_manifest(_resealed(**change), "it")
 
@@ -116,7 +116,7 @@ def test_manifest_of_another_artifact_is_refused() -> None:
         decode_named_manifest(artifact_name(MANIFEST, encode_manifest(MANIFEST)), other)
 
 
-def test_names_say_nothing_of_topics() -> None:
+def test_directory_names_do_not_contain_topic_names() -> None:
     assert topic_key("../../x").isalnum()
     assert topic_key("a") != topic_key("A")
 
@@ -132,6 +132,6 @@ def test_names_say_nothing_of_topics() -> None:
         ("another", 99, 5, True),
     ],
 )
-def test_which_artifact_is_older(store_id: str, epoch: int, seq: int, older: bool) -> None:
+def test_older_artifact_is_determined_by_epoch_and_seq(store_id: str, epoch: int, seq: int, older: bool) -> None:
     pointer = pointer_to(MANIFEST, encode_manifest(MANIFEST))
     assert is_older(replace(MANIFEST, store_id=store_id, epoch=epoch, seq=seq), pointer) is older

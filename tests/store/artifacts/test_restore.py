@@ -1,4 +1,4 @@
-"""A lost fold is restored by an artifact of its own topic, and by no other."""
+"""A lost fold is restored from an artifact of its own topic, and from no other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ async def _seal(link: Shard) -> None:
 
 
 async def lose(tmp_path: Path, *, also_after: bool = False) -> list[Record]:
-    """A store whose fold is lost: what it held, an artifact of an earlier moment, and an artifact of another store."""
+    """A store with a lost fold: return its former content; there are an artifact of an earlier moment, and one of
+    another store."""
     artifact_store = artifacts_in(tmp_path)
     async with real_store(tmp_path / "data", artifact_store=artifact_store) as link:
         await kv_topic(link)
@@ -57,7 +58,7 @@ def artifacts_in(tmp_path: Path) -> LocalArtifactStore:
     return LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
 
 
-async def test_artifact_and_the_log_behind_it_give_the_fold(tmp_path: Path) -> None:
+async def test_artifact_and_the_log_after_it_give_the_fold(tmp_path: Path) -> None:
     held = await lose(tmp_path)
     async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         with pytest.raises(FoldLost):
@@ -66,9 +67,9 @@ async def test_artifact_and_the_log_behind_it_give_the_fold(tmp_path: Path) -> N
         done = await imported(link)
         assert not done.position_set
         assert (done.artifact.fold_seq, done.state.fold_seq) == (40, result.last_seq)
-        found = await fold_of(link)
-        assert [row for row in found if row.key != b"while lost"] == held
-        assert b"while lost" in {row.key for row in found}
+        rows = await fold_of(link)
+        assert [row for row in rows if row.key != b"while lost"] == held
+        assert b"while lost" in {row.key for row in rows}
         await append(link, "kv", puts(("after", "1")))
     shutil.rmtree(tmp_path / "data" / "fold")
     async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
@@ -76,7 +77,7 @@ async def test_artifact_and_the_log_behind_it_give_the_fold(tmp_path: Path) -> N
         assert keys == {*(row.key for row in held), b"while lost", b"after"}
 
 
-async def test_log_that_is_damaged_behind_the_artifact_too_is_told(tmp_path: Path) -> None:
+async def test_log_damaged_after_the_artifact_is_reported(tmp_path: Path) -> None:
     await lose(tmp_path, also_after=True)
     async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         with pytest.raises(ArtifactMismatch, match="damaged"):
@@ -88,7 +89,7 @@ async def test_log_that_is_damaged_behind_the_artifact_too_is_told(tmp_path: Pat
 
 
 async def test_artifact_of_another_topic_restores_nothing(tmp_path: Path) -> None:
-    clock = ManualClock(START_MS + 1)  # a store's id says when it was made
+    clock = ManualClock(START_MS + 1)  # a store's id contains its creation time
     async with real_store(tmp_path / "other", artifact_store=artifacts_in(tmp_path), clock=clock) as link:
         await kv_topic(link)
         for number in range(10):
@@ -101,7 +102,7 @@ async def test_artifact_of_another_topic_restores_nothing(tmp_path: Path) -> Non
         await imported(link)
 
 
-async def test_restoring_that_fails_half_way_is_done_by_the_next_start(
+async def test_restore_that_fails_half_way_is_completed_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = await lose(tmp_path)

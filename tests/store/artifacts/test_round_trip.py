@@ -1,4 +1,4 @@
-"""A fold exported and imported is the same fold: in another store, after a restart, by a directory or an object store."""
+"""An imported fold equals the exported one: in another store, after a restart, through a directory or an object store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _fill(link: Shard) -> None:
     await append(link, "kv", puts(("b", "2"), ("gone", None), ("c", "")))
 
 
-async def test_imported_fold_is_the_exported_one_also_after_restarts(
+async def test_imported_fold_equals_the_exported_one_also_after_restarts(
     artifact_store: ArtifactStore, tmp_path: Path
 ) -> None:
     async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
@@ -62,9 +62,9 @@ async def test_imported_fold_is_the_exported_one_also_after_restarts(
         assert await link.list_artifacts("kv") == [done.artifact]
     async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
-        found = await imported(link)
-        assert found.artifact == done.artifact
-        assert found.state.fold_seq == 6
+        result = await imported(link)
+        assert result.artifact == done.artifact
+        assert result.state.fold_seq == 6
         assert await fold_of(link) == before
         await _goes_on(link)
     for _ in range(2):
@@ -76,7 +76,7 @@ async def test_imported_fold_is_the_exported_one_also_after_restarts(
 
 
 async def _goes_on(link: Shard) -> None:
-    """The log begins behind the artifact's seq, and what is before it is told as a gap."""
+    """Check that the log begins after the artifact's seq, with a gap before it."""
     result = await append(link, "kv", puts(("d", "1"), ("b", None)))
     assert result.first_seq == 7
     read = await link.read_records("kv", after_seq=2)
@@ -105,7 +105,7 @@ async def test_empty_fold_of_a_topic_that_had_records(artifact_store: ArtifactSt
         assert [row.key for row in await fold_of(link, "other")] == [b"b"]
 
 
-async def test_source_goes_on_from_the_artifacts_position(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+async def test_source_continues_from_the_artifacts_position(artifact_store: ArtifactStore, tmp_path: Path) -> None:
     async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         await kv_topic(link)
         await link.put_source(SourceDefinition("nats", "kv", "prices"))
@@ -131,7 +131,7 @@ async def test_source_goes_on_from_the_artifacts_position(artifact_store: Artifa
         assert [row.data for row in await fold_of(link)] == [b"2"]
 
 
-async def test_what_cannot_be_exported_or_imported_is_refused(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+async def test_invalid_exports_and_imports_are_refused(artifact_store: ArtifactStore, tmp_path: Path) -> None:
     async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
         await log_topic(link)
         await kv_topic(link)
@@ -162,7 +162,7 @@ ENTRIES = st.dictionaries(KEYS, st.none() | st.binary(max_size=60), max_size=30)
 
 @given(entries=ENTRIES, tag=st.none() | st.text(max_size=10), meta=st.binary(max_size=20))
 @settings(max_examples=15, deadline=None)
-async def test_any_fold_comes_back(
+async def test_any_fold_survives_a_round_trip(
     tmp_path_factory: pytest.TempPathFactory, entries: dict[bytes, bytes | None], tag: str | None, meta: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("any")
@@ -183,7 +183,7 @@ async def test_any_fold_comes_back(
         assert await fold_of(link, "copy") == await fold_of(link)
 
 
-async def test_large_values_come_back(tmp_path: Path) -> None:
+async def test_large_values_survive_a_round_trip(tmp_path: Path) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     async with real_store(tmp_path / "one", artifact_store=artifact_store, wal_file_bytes=16 << 20) as link:
         await kv_topic(link)
@@ -197,7 +197,7 @@ async def test_large_values_come_back(tmp_path: Path) -> None:
         assert await fold_of(link, "copy") == await fold_of(link)
 
 
-async def test_past_of_an_imported_fold_is_told_or_gone(tmp_path: Path) -> None:
+async def test_history_before_an_imported_fold_is_a_gap(tmp_path: Path) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     clock = ManualClock()
     async with real_store(tmp_path / "one", artifact_store=artifact_store, clock=clock) as link:
@@ -221,5 +221,5 @@ async def test_past_of_an_imported_fold_is_told_or_gone(tmp_path: Path) -> None:
         with pytest.raises(HistoryGone):
             await link.entry_at("copy", b"b", at_time_ms=before_ms)
         assert [item async for item in link.key_history("copy", b"a")] == [Gap(1, 6, GapReason.COMPACTED)]
-        found = await link.find_seq("copy", commit_time_ms=before_ms)
-        assert found.seq == 7
+        result = await link.find_seq("copy", commit_time_ms=before_ms)
+        assert result.seq == 7

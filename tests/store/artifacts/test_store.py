@@ -1,4 +1,4 @@
-"""Where artifacts are kept: both shelves promise the same of the pointer, of what is pruned, and of who comes second."""
+"""One conformance suite for both artifact stores: pointer, pruning, and concurrent exporters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def name_of(manifest: Manifest) -> str:
     return artifact_name(manifest, encode_manifest(manifest))
 
 
-def test_published_artifact_is_there_as_it_was(artifact_store: ArtifactStore) -> None:
+def test_published_artifact_is_read_back_unchanged(artifact_store: ArtifactStore) -> None:
     assert artifact_store.pointer("kv") is None
     assert artifact_store.names("kv") == []
     manifest = manifest_of(5)
@@ -73,7 +73,7 @@ def test_published_artifact_is_there_as_it_was(artifact_store: ArtifactStore) ->
         list(artifact_store.chunks("kv", name, "data/000001.sst"))
 
 
-def test_published_twice_is_there_once(artifact_store: ArtifactStore) -> None:
+def test_artifact_published_twice_exists_once(artifact_store: ArtifactStore) -> None:
     assert publish(artifact_store, manifest_of(5)) == publish(artifact_store, manifest_of(5))
     assert len(artifact_store.names("kv")) == 1
 
@@ -89,7 +89,7 @@ def test_older_artifact_is_kept_and_never_pointed_to(artifact_store: ArtifactSto
     assert artifact_store.pointer("kv") == made_anew
 
 
-def test_draft_that_was_given_up_leaves_nothing(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+def test_abandoned_draft_leaves_nothing(artifact_store: ArtifactStore, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), artifact_store.draft("kv") as draft:
         (draft / "data" / "000000.sst").write_bytes(DATA)
         raise ZeroDivisionError
@@ -97,7 +97,7 @@ def test_draft_that_was_given_up_leaves_nothing(artifact_store: ArtifactStore, t
     assert not list(tmp_path.rglob("*.sst"))
 
 
-def test_prune_keeps_the_newest_and_what_is_pointed_to_and_what_is_young(artifact_store: ArtifactStore) -> None:
+def test_prune_keeps_the_newest_the_pointers_and_the_recent_artifacts(artifact_store: ArtifactStore) -> None:
     for seq in (1, 2, 3, 4):
         publish(artifact_store, manifest_of(seq))
     names = {seq: name_of(manifest_of(seq)) for seq in range(1, 5)}
@@ -110,7 +110,7 @@ def test_prune_keeps_the_newest_and_what_is_pointed_to_and_what_is_young(artifac
     assert artifact_store.prune("other", keep=1, now_ms=FAR) == 0
 
 
-def test_second_exporter_to_a_directory_is_told_to_wait(tmp_path: Path) -> None:
+def test_second_exporter_to_a_directory_is_refused_with_a_delay(tmp_path: Path) -> None:
     one, two = (LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder=name) for name in ("one", "two"))
     with one.draft("kv"), pytest.raises(TooManyScans, match="one"), two.draft("kv"):
         raise AssertionError
@@ -118,14 +118,14 @@ def test_second_exporter_to_a_directory_is_told_to_wait(tmp_path: Path) -> None:
     assert one.pointer("kv") == two.pointer("kv")
 
 
-def test_what_a_crash_left_is_removed_by_the_next_export(tmp_path: Path) -> None:
+def test_remains_of_a_crash_are_removed_by_the_next_export(tmp_path: Path) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
     directory = tmp_path / "artifacts" / topic_key("kv")
     for name in (".draft", ".gone"):
         (directory / name / "data").mkdir(parents=True)
         (directory / name / "data" / "000000.sst").write_bytes(DATA)
         (directory / name / "MANIFEST.json").write_bytes(b"half")
-        for made in ("links", "tables"):  # as a read-back has them
+        for made in ("links", "tables"):  # as a read-back creates them
             (directory / name / "scratch" / made).mkdir(parents=True)
             (directory / name / "scratch" / made / "000000.sst").write_bytes(DATA)
     pointer = publish(artifact_store, manifest_of(5))
@@ -133,7 +133,7 @@ def test_what_a_crash_left_is_removed_by_the_next_export(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("theirs", [3, 7])
-def test_pointer_that_somebody_replaced_meanwhile_is_looked_at_again(
+def test_concurrently_replaced_pointer_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: int
 ) -> None:
     store = MemoryStore()
@@ -155,7 +155,7 @@ def test_pointer_that_somebody_replaced_meanwhile_is_looked_at_again(
     assert ours.pointer("kv") == pointer
 
 
-def test_object_store_without_conditional_puts_is_refused_before_anything_is_there(tmp_path: Path) -> None:
+def test_object_store_without_conditional_puts_is_refused_before_any_write(tmp_path: Path) -> None:
     (tmp_path / "objects").mkdir()
     artifact_store = ObjectArtifactStore(LocalStore(tmp_path / "objects"), tmp_path / "draft")
     with pytest.raises(ArtifactsNotConfigured, match="conditional"):
@@ -164,7 +164,7 @@ def test_object_store_without_conditional_puts_is_refused_before_anything_is_the
     assert artifact_store.pointer("kv") is None
 
 
-def test_pointer_that_is_damaged_is_replaced_by_what_is_whole(artifact_store: ArtifactStore, tmp_path: Path) -> None:
+def test_damaged_pointer_is_replaced(artifact_store: ArtifactStore, tmp_path: Path) -> None:
     publish(artifact_store, manifest_of(9))
     if isinstance(artifact_store, ObjectArtifactStore):
         obstore.put(artifact_store._store, f"{topic_key('kv')}/latest", b"junk")
@@ -177,11 +177,11 @@ def test_pointer_that_is_damaged_is_replaced_by_what_is_whole(artifact_store: Ar
 
 
 @pytest.mark.parametrize("url", ["nothing", "zz://bucket/x", "http:"])
-def test_url_of_no_object_store_is_told(url: str, tmp_path: Path) -> None:
+def test_url_of_no_object_store_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no URL"):
         open_remote(url, tmp_path)
 
 
-def test_urls_of_object_stores_are_taken(tmp_path: Path) -> None:
+def test_urls_of_object_stores_are_accepted(tmp_path: Path) -> None:
     for url in ("memory://", "s3://bucket/prefix", "gs://bucket/prefix"):
         assert isinstance(open_remote(url, tmp_path), ObjectArtifactStore)

@@ -1,4 +1,4 @@
-"""An artifact that is not what was written is refused, and nothing of it lands."""
+"""A changed artifact is refused, and leaves no trace in the store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _make(link: Shard, tmp_path: Path) -> Path:
 
 
 async def _refused(link: Shard, tmp_path: Path, number: int) -> None:
-    """Nothing landed, and the topic takes what is right."""
+    """Check that nothing was imported, and that the topic accepts the intact artifact."""
     topic = f"copy{number}"
     await kv_topic(link, topic)
     with pytest.raises(ArtifactInvalid):
@@ -53,7 +53,7 @@ def _flip(path: Path, at: int) -> None:
     path.write_bytes(encoded)
 
 
-async def test_flipped_bytes_are_found(tmp_path: Path) -> None:
+async def test_flipped_bytes_are_detected(tmp_path: Path) -> None:
     async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         artifact = await _make(link, tmp_path)
         pointer = artifact.parent / "latest"
@@ -99,13 +99,15 @@ def _linked(artifact: Path) -> None:
 
 
 @pytest.mark.parametrize("tamper", [_missing, _shorter, _longer, _undeclared, _undeclared_beside, _linked])
-async def test_other_files_are_found(tmp_path: Path, tamper: Callable[[Path], None]) -> None:
+async def test_undeclared_missing_and_swapped_files_are_detected(
+    tmp_path: Path, tamper: Callable[[Path], None]
+) -> None:
     async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         tamper(await _make(link, tmp_path))
         await _refused(link, tmp_path, 0)
 
 
-async def test_missing_manifest_is_not_found(tmp_path: Path) -> None:
+async def test_artifact_without_a_manifest_does_not_exist(tmp_path: Path) -> None:
     async with real_store(tmp_path / "data", artifact_store=artifacts_in(tmp_path)) as link:
         (await _make(link, tmp_path) / "MANIFEST.json").unlink()
         await kv_topic(link, "copy")

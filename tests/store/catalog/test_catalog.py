@@ -1,4 +1,4 @@
-"""One conformance suite over both catalogs."""
+"""One conformance suite for both catalogs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog, CatalogHead, TopicEntry
 
 
-class Place:
-    """Where one catalog lives; at most one is open at a time."""
+class CatalogHome:
+    """The directory of one catalog; at most one catalog is open at a time."""
 
     def __init__(self, kind: str, directory: Path) -> None:
         self.path = directory / "catalog"
@@ -37,7 +37,7 @@ class Place:
         self._open: list[Catalog] = []
 
     def open(self, *, must_exist: bool = False) -> Catalog:
-        """Open it anew, in the next life of its process."""
+        """Open the catalog as the next process does after a kill."""
         self.close()
         self.fs = self.fs.reboot("kill")
         catalog: Catalog = (
@@ -49,7 +49,7 @@ class Place:
         return catalog
 
     def opened(self, *, must_exist: bool = False) -> Catalog:
-        """Open it, and load it."""
+        """Open the catalog and load it."""
         catalog = self.open(must_exist=must_exist)
         load(catalog)
         return catalog
@@ -59,7 +59,7 @@ class Place:
             self._open.pop().close()
 
     def damage(self, key: bytes) -> None:
-        """Turn one bit of a key's value."""
+        """Flip one bit of a key's value."""
         if self._rocksdb:
             database = Rdict(str(self.path), Options(raw_mode=True))
             value = database[key]
@@ -76,10 +76,10 @@ def _damaged(value: bytes) -> bytes:
 
 
 @pytest.fixture(params=["rocksdb", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    made = Place(request.param, tmp_path)
-    yield made
-    made.close()
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CatalogHome]:
+    home = CatalogHome(request.param, tmp_path)
+    yield home
+    home.close()
 
 
 def load(catalog: Catalog) -> tuple[CatalogHead | None, list[TopicEntry]]:
@@ -87,36 +87,36 @@ def load(catalog: Catalog) -> tuple[CatalogHead | None, list[TopicEntry]]:
     return head, list(topics)
 
 
-def test_new_catalog_has_neither_head_nor_topics(place: Place) -> None:
-    assert load(place.open()) == (None, [])
+def test_new_catalog_has_neither_head_nor_topics(home: CatalogHome) -> None:
+    assert load(home.open()) == (None, [])
 
 
-def test_what_was_written_is_there_when_reopened(place: Place) -> None:
+def test_written_state_is_loaded_after_a_reopen(home: CatalogHome) -> None:
     topics = [entries.plain_topic(1), entries.rich_topic(2), entries.plain_topic((1 << 64) - 1)]
-    place.opened().write(entries.head(1), topics[::-1], [])
-    assert load(place.open(must_exist=True)) == (entries.head(1), topics)
+    home.opened().write(entries.head(1), topics[::-1], [])
+    assert load(home.open(must_exist=True)) == (entries.head(1), topics)
 
 
-def test_later_write_replaces_what_it_names_and_nothing_else(place: Place) -> None:
-    catalog = place.opened()
+def test_later_write_replaces_only_the_topics_it_names(home: CatalogHome) -> None:
+    catalog = home.opened()
     catalog.write(entries.head(1), [entries.plain_topic(1), entries.plain_topic(2), entries.rich_topic(3)], [])
     catalog.write(entries.head(2), [entries.plain_topic(2, head_seq=5)], [])
-    assert load(place.open()) == (
+    assert load(home.open()) == (
         entries.head(2),
         [entries.plain_topic(1), entries.plain_topic(2, head_seq=5), entries.rich_topic(3)],
     )
 
 
-def test_gone_topic_is_gone_with_all_its_pieces_and_one_never_known_is_no_error(place: Place) -> None:
-    catalog = place.opened()
+def test_removed_topic_loses_all_its_pieces_and_an_unknown_one_is_no_error(home: CatalogHome) -> None:
+    catalog = home.opened()
     large = replace(entries.plain_topic(2), gaps=bytes(200_000), keys=tuple(map(entries.key, range(3000))))
     catalog.write(entries.head(1), [entries.plain_topic(1), large, entries.plain_topic(3)], [])
-    catalog = place.opened()
+    catalog = home.opened()
     catalog.write(entries.head(2), [entries.plain_topic(1)], [2, 7])
-    assert load(place.open()) == (entries.head(2), [entries.plain_topic(1), entries.plain_topic(3)])
+    assert load(home.open()) == (entries.head(2), [entries.plain_topic(1), entries.plain_topic(3)])
 
 
-def test_large_parts_grow_change_and_shrink_over_restarts(place: Place) -> None:
+def test_large_parts_grow_change_and_shrink_over_restarts(home: CatalogHome) -> None:
     sizes = (0, 100, 3000, 2000, 2500, 10, 0, 1500)
     for checkpoint, size in enumerate(sizes):
         entry = replace(
@@ -125,29 +125,29 @@ def test_large_parts_grow_change_and_shrink_over_restarts(place: Place) -> None:
             segments=tuple(map(entries.segment, range(size))),
             deleted=bytes((checkpoint,)) * size * 50,
         )
-        place.opened().write(entries.head(checkpoint), [entry], [])
-        assert load(place.open()) == (entries.head(checkpoint), [entry])
+        home.opened().write(entries.head(checkpoint), [entry], [])
+        assert load(home.open()) == (entries.head(checkpoint), [entry])
 
 
-def test_topics_come_by_ascending_id(place: Place) -> None:
+def test_topics_are_loaded_by_ascending_id(home: CatalogHome) -> None:
     ids = [1, 2, 255, 256, 1 << 32, (1 << 63) + 1]
-    place.opened().write(entries.head(), [entries.plain_topic(topic_id) for topic_id in reversed(ids)], [])
-    assert [entry.id for entry in load(place.open())[1]] == ids
+    home.opened().write(entries.head(), [entries.plain_topic(topic_id) for topic_id in reversed(ids)], [])
+    assert [entry.id for entry in load(home.open())[1]] == ids
 
 
-def test_catalog_that_must_exist_and_does_not_is_lost(place: Place) -> None:
+def test_catalog_that_must_exist_and_does_not_is_lost(home: CatalogHome) -> None:
     with pytest.raises(CatalogLost, match="catalog"):
-        place.open(must_exist=True)
+        home.open(must_exist=True)
 
 
-def test_catalog_that_was_never_written_is_lost(place: Place) -> None:
-    place.open()
+def test_catalog_that_was_never_written_is_lost(home: CatalogHome) -> None:
+    home.open()
     with pytest.raises(CatalogLost, match="catalog"):
-        place.open(must_exist=True)
+        home.open(must_exist=True)
 
 
-def test_closed_catalog_refuses_everything(place: Place) -> None:
-    catalog = place.opened()
+def test_closed_catalog_refuses_everything(home: CatalogHome) -> None:
+    catalog = home.opened()
     catalog.close()
     catalog.close()
     with pytest.raises(CatalogFailed):
@@ -156,23 +156,23 @@ def test_closed_catalog_refuses_everything(place: Place) -> None:
         load(catalog)
 
 
-def test_damaged_topic_is_told_when_it_is_reached(place: Place) -> None:
-    place.opened().write(entries.head(), [entries.plain_topic(1), entries.plain_topic(2)], [])
-    place.close()
-    place.damage(topic_key(2))
-    head, topics = place.open().load()
+def test_damaged_topic_raises_when_it_is_read(home: CatalogHome) -> None:
+    home.opened().write(entries.head(), [entries.plain_topic(1), entries.plain_topic(2)], [])
+    home.close()
+    home.damage(topic_key(2))
+    head, topics = home.open().load()
     assert head == entries.head()
     assert next(topics).id == 1
     with pytest.raises(DataCorrupt, match="topic 2 fails its checksum"):
         next(topics)
 
 
-def test_damaged_head_is_told(place: Place) -> None:
-    place.opened().write(entries.head(), [], [])
-    place.close()
-    place.damage(b"H")
+def test_damaged_head_raises(home: CatalogHome) -> None:
+    home.opened().write(entries.head(), [], [])
+    home.close()
+    home.damage(b"H")
     with pytest.raises(DataCorrupt, match="head fails its checksum"):
-        place.open().load()
+        home.open().load()
 
 
 IDS = st.integers(1, 4)
@@ -184,7 +184,7 @@ class CatalogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = TemporaryDirectory()
-        self.places = [Place(kind, Path(self.directory.name)) for kind in ("rocksdb", "memory")]
+        self.places = [CatalogHome(kind, Path(self.directory.name)) for kind in ("rocksdb", "memory")]
         self.head: CatalogHead | None = None
         self.topics: dict[int, TopicEntry] = {}
 
@@ -192,11 +192,11 @@ class CatalogMachine(RuleBasedStateMachine):
         head=entries.HEADS,
         changed=st.lists(entries.ENTRIES, max_size=3),
         ids=st.permutations([1, 2, 3, 4]),
-        gone=st.integers(0, 1),
+        removed=st.integers(0, 1),
     )
-    def write(self, head: CatalogHead, changed: list[TopicEntry], ids: list[int], gone: int) -> None:
+    def write(self, head: CatalogHead, changed: list[TopicEntry], ids: list[int], removed: int) -> None:
         placed = [replace(entry, id=topic_id) for entry, topic_id in zip(changed, ids, strict=False)]
-        gone_ids = ids[len(placed) : len(placed) + gone]
+        gone_ids = ids[len(placed) : len(placed) + removed]
         for catalog in self.catalogs:
             catalog.write(head, placed, gone_ids)
         self.head = head
@@ -206,13 +206,13 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @invariant()
     def reopened_catalogs_are_the_model(self) -> None:
-        self.catalogs = [place.open() for place in self.places]
+        self.catalogs = [home.open() for home in self.places]
         for catalog in self.catalogs:
             assert load(catalog) == (self.head, [self.topics[topic_id] for topic_id in sorted(self.topics)])
 
     def teardown(self) -> None:
-        for place in self.places:
-            place.close()
+        for home in self.places:
+            home.close()
         self.directory.cleanup()
 
 

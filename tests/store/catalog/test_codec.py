@@ -1,4 +1,4 @@
-"""The bytes of the catalog, held by a golden file, and what of them is refused."""
+"""Bytes of the catalog, compared with golden files, and the refusal of invalid bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GOLDEN = "catalog-1.bin"
-"""Keys and values of one catalog in ascending order, each behind its length as u32 little-endian."""
+"""Keys and values of one catalog in ascending order, each after its length as u32 little-endian."""
 
 HEAD = CatalogHead(
     3, "a store é", 9, (WalPosition(0, 5, 2, 4096), WalPosition(1, 1, 1, -1)), ("topics/0000000000000003/",)
@@ -55,7 +55,7 @@ STOPPED_TOPIC = replace(
 REPLAYING_HEAD = replace(HEAD, wal=(WalPosition(0, 5, 2, -1, 8192), WalPosition(1, 1, 1, -1)))
 
 
-def test_head_of_a_replay_that_was_cut_off_has_the_golden_bytes() -> None:
+def test_head_of_an_interrupted_replay_has_the_golden_bytes() -> None:
     assert encode_head(REPLAYING_HEAD) == golden("catalog-head-2.bin")
     assert decode_head(golden("catalog-head-2.bin"), "file") == REPLAYING_HEAD
 
@@ -63,10 +63,10 @@ def test_head_of_a_replay_that_was_cut_off_has_the_golden_bytes() -> None:
 def as_stored(topics: tuple[TopicEntry, ...]) -> list[KeyValue]:
     """All keys of a catalog, in order."""
     encoded = [encode_topic(topic) for topic in topics]
-    found = {topic.key: topic.record for topic in encoded}
+    values = {topic.key: topic.record for topic in encoded}
     for topic in encoded:
-        found |= topic.pieces
-    return [KeyValue(HEAD_KEY, encode_head(HEAD)), *(KeyValue(key, found[key]) for key in sorted(found))]
+        values |= topic.pieces
+    return [KeyValue(HEAD_KEY, encode_head(HEAD)), *(KeyValue(key, values[key]) for key in sorted(values))]
 
 
 def decoded(topic: codec.EncodedTopic) -> TopicEntry:
@@ -84,36 +84,36 @@ def cells(content: bytes) -> Iterator[bytes]:
         content = content[end:]
 
 
-def test_bytes_are_those_of_the_golden_file() -> None:
-    found = b"".join(len(cell).to_bytes(4, "little") + cell for pair in as_stored(TOPICS) for cell in pair)
+def test_encoded_bytes_equal_the_golden_file() -> None:
+    encoded = b"".join(len(cell).to_bytes(4, "little") + cell for pair in as_stored(TOPICS) for cell in pair)
     assert codec.FORMAT == 1, "a new version needs a golden file of its own, and this one stays readable"
-    assert found == golden(GOLDEN)
+    assert encoded == golden(GOLDEN)
 
 
-def test_bytes_of_a_source_with_settings_are_those_of_the_golden_file() -> None:
-    found = encode_topic(SETTINGS_TOPIC)
+def test_source_with_settings_equals_the_golden_file() -> None:
+    encoded = encode_topic(SETTINGS_TOPIC)
     assert codec.LATER_FORMAT == 2, "a new version needs a golden file of its own, and this one stays readable"
-    assert found.record == golden("catalog-2.bin")
-    assert decode_topic(found.key, golden("catalog-2.bin"), {}, "file") == SETTINGS_TOPIC
+    assert encoded.record == golden("catalog-2.bin")
+    assert decode_topic(encoded.key, golden("catalog-2.bin"), {}, "file") == SETTINGS_TOPIC
 
 
-def test_bytes_of_a_source_that_stopped_until_a_resync_are_those_of_the_golden_file() -> None:
-    found = encode_topic(STOPPED_TOPIC)
+def test_source_stopped_until_a_resync_equals_the_golden_file() -> None:
+    encoded = encode_topic(STOPPED_TOPIC)
     assert codec.STOP_FORMAT == 3, "a new version needs a golden file of its own, and this one stays readable"
-    assert found.record == golden("catalog-3.bin")
-    assert decode_topic(found.key, golden("catalog-3.bin"), {}, "file") == STOPPED_TOPIC
+    assert encoded.record == golden("catalog-3.bin")
+    assert decode_topic(encoded.key, golden("catalog-3.bin"), {}, "file") == STOPPED_TOPIC
 
 
 def test_later_formats_of_a_topic_are_refused() -> None:
     key, record = encode_topic(SETTINGS_TOPIC).key, encode_topic(SETTINGS_TOPIC).record
-    for found, refusal in ((0, DataCorrupt), (4, NewerFormat), (255, NewerFormat)):
+    for record_format, refusal in ((0, DataCorrupt), (4, NewerFormat), (255, NewerFormat)):
         with pytest.raises(refusal):
-            decode_topic(key, sealed(key, bytes((found,)) + record[1:-8]), {}, "file")
+            decode_topic(key, sealed(key, bytes((record_format,)) + record[1:-8]), {}, "file")
 
 
 def test_golden_file_is_read() -> None:
-    found = list(cells(golden(GOLDEN)))
-    stored = [KeyValue(key, value) for key, value in zip(found[::2], found[1::2], strict=True)]
+    golden_cells = list(cells(golden(GOLDEN)))
+    stored = [KeyValue(key, value) for key, value in zip(golden_cells[::2], golden_cells[1::2], strict=True)]
     assert decode_head(stored[0].value, "file") == HEAD
     assert tuple(CatalogDiff("file").read(stored)) == TOPICS
 
@@ -143,22 +143,22 @@ def test_plain_topic_is_spelled_out() -> None:
 
 
 @given(entries.ENTRIES)
-def test_every_field_of_a_topic_comes_back(entry: TopicEntry) -> None:
+def test_every_field_of_a_topic_is_decoded(entry: TopicEntry) -> None:
     encoded = encode_topic(entry)
     assert decoded(encoded) == entry
     assert encode_topic(entry) == encoded
 
 
 @given(entries.HEADS)
-def test_every_field_of_a_head_comes_back(head: CatalogHead) -> None:
+def test_every_field_of_a_head_is_decoded(head: CatalogHead) -> None:
     assert decode_head(encode_head(head), "file") == head
 
 
-def test_small_topic_is_one_key_and_a_large_part_is_in_pieces() -> None:
+def test_small_topic_is_one_key_and_a_large_part_is_stored_in_pieces() -> None:
     assert [len(encode_topic(topic).pieces) for topic in TOPICS] == [0, 0, 2]
 
 
-def test_hundred_thousand_keys_are_compact_and_come_back() -> None:
+def test_hundred_thousand_keys_are_compact_and_decoded() -> None:
     entry = replace(entries.plain_topic(1), keys=tuple(map(entries.key, range(100_000))))
     encoded = encode_topic(entry)
     assert sum(map(len, encoded.pieces.values())) < 6 << 20
@@ -166,7 +166,7 @@ def test_hundred_thousand_keys_are_compact_and_come_back() -> None:
     assert decoded(encoded) == entry
 
 
-def test_keys_that_came_and_went_leave_the_pieces_between_as_they_are() -> None:
+def test_added_and_removed_keys_leave_the_pieces_between_unchanged() -> None:
     before = encode_topic(replace(entries.plain_topic(1), keys=tuple(map(entries.key, range(50_000)))))
     after = encode_topic(replace(entries.plain_topic(1), keys=tuple(map(entries.key, range(1_000, 51_000)))))
     assert len(after.pieces) > 20
@@ -175,7 +175,7 @@ def test_keys_that_came_and_went_leave_the_pieces_between_as_they_are() -> None:
     assert sum(map(len, new.values())) < 400_000
 
 
-def test_keys_whose_hashes_never_end_a_piece_are_cut_all_the_same() -> None:
+def test_keys_whose_hashes_never_begin_a_piece_are_cut_by_number() -> None:
     key, done = entries.key(7)
     keys = ((key, (done[0], seq, *done[2:])) for seq in range(2 * codec.KEYS_PER_PIECE_MAX + 1))
     entry = replace(entries.plain_topic(1), keys=tuple(keys))
@@ -183,7 +183,7 @@ def test_keys_whose_hashes_never_end_a_piece_are_cut_all_the_same() -> None:
     assert decoded(encode_topic(entry)) == entry
 
 
-def test_every_flipped_byte_of_a_record_is_told() -> None:
+def test_every_flipped_byte_of_a_record_is_detected() -> None:
     encoded = encode_topic(entries.rich_topic(2))
     for at in range(len(encoded.record)):
         damaged = bytearray(encoded.record)
@@ -192,14 +192,14 @@ def test_every_flipped_byte_of_a_record_is_told() -> None:
             decode_topic(encoded.key, bytes(damaged), {}, "file")
 
 
-def test_every_cut_of_a_record_is_told() -> None:
+def test_every_truncation_of_a_record_is_detected() -> None:
     encoded = encode_topic(entries.rich_topic(2))
     for end in range(len(encoded.record)):
         with pytest.raises(DataCorrupt):
             decode_topic(encoded.key, encoded.record[:end], {}, "file")
 
 
-def test_every_flipped_byte_of_a_head_is_told() -> None:
+def test_every_flipped_byte_of_a_head_is_detected() -> None:
     value = encode_head(HEAD)
     for at in range(len(value)):
         damaged = bytearray(value)
@@ -208,13 +208,13 @@ def test_every_flipped_byte_of_a_head_is_told() -> None:
             decode_head(bytes(damaged), "file")
 
 
-def test_value_under_another_key_is_told() -> None:
+def test_value_under_another_key_is_detected() -> None:
     with pytest.raises(DataCorrupt, match="topic 2 fails"):
         decode_topic(codec.topic_key(2), encode_topic(entries.plain_topic(1)).record, {}, "file")
 
 
 @pytest.mark.parametrize("case", ["damaged", "missing", "unnamed", "shorter"])
-def test_damaged_missing_or_unnamed_piece_is_told(case: str) -> None:
+def test_damaged_missing_or_unreferenced_piece_is_detected(case: str) -> None:
     encoded = encode_topic(TOPICS[2])
     pieces = dict(encoded.pieces)
     key = min(pieces)
@@ -231,8 +231,8 @@ def test_damaged_missing_or_unnamed_piece_is_told(case: str) -> None:
 
 
 @pytest.mark.parametrize("at", range(0, 200, 7))
-def test_record_that_is_sealed_and_makes_no_sense_is_an_error_of_ours(at: int) -> None:
-    """A bug's bytes, or a forger's: whatever they are, no other exception comes out."""
+def test_invalid_record_with_a_valid_checksum_raises_data_corrupt(at: int) -> None:
+    """For bytes of a bug or an attacker no other exception is raised."""
     encoded = encode_topic(entries.rich_topic(2))
     body = bytearray(encoded.record[:-8])
     body[at : at + 7] = b"\xff" * len(body[at : at + 7])
@@ -242,13 +242,13 @@ def test_record_that_is_sealed_and_makes_no_sense_is_an_error_of_ours(at: int) -
         assert error.metadata["file"] == "file"
 
 
-def test_flag_that_is_not_known_is_told() -> None:
+def test_unknown_flag_is_refused() -> None:
     encoded = encode_topic(entries.plain_topic(1))
     with pytest.raises(DataCorrupt, match="flags"):
         decode_topic(encoded.key, sealed(encoded.key, b"\x01\x41" + encoded.record[2:-8]), {}, "file")
 
 
-def test_later_format_is_told_as_such() -> None:
+def test_later_format_raises_newer_format() -> None:
     encoded = encode_topic(entries.plain_topic(1))
     later = sealed(encoded.key, b"\x04" + encoded.record[1:-8])
     with pytest.raises(NewerFormat, match="has format 4"):
@@ -258,7 +258,7 @@ def test_later_format_is_told_as_such() -> None:
         decode_head(sealed(HEAD_KEY, json.dumps(body).encode()), "file")
 
 
-def test_unknown_keys_of_control_data_are_ignored_and_missing_ones_are_told() -> None:
+def test_unknown_keys_of_control_data_are_ignored_and_missing_ones_refused() -> None:
     body = json.loads(encode_head(HEAD)[:-8])
     assert decode_head(sealed(HEAD_KEY, json.dumps(body | {"later": 1}).encode()), "file") == HEAD
     del body["store_id"]
@@ -266,14 +266,14 @@ def test_unknown_keys_of_control_data_are_ignored_and_missing_ones_are_told() ->
         decode_head(sealed(HEAD_KEY, json.dumps(body).encode()), "file")
 
 
-def test_key_that_belongs_to_no_topic_is_told() -> None:
+def test_key_of_no_topic_is_refused() -> None:
     stored = as_stored((entries.plain_topic(1),))
     for stray in (b"A", b"T\0", codec.topic_key(1)[:-1], codec.topic_key(2) + bytes(16), b"Z" * 9):
         with pytest.raises(DataCorrupt, match=r"belongs to no topic|without a head|checksum"):
             list(CatalogDiff("file").read(sorted([*stored, KeyValue(stray, b"")])))
 
 
-def test_topics_without_a_head_are_told() -> None:
+def test_topics_without_a_head_are_refused() -> None:
     with pytest.raises(DataCorrupt, match="topic 1 is there without a head"):
         list(CatalogDiff("file").read(as_stored(TOPICS)[1:]))
 

@@ -1,4 +1,5 @@
-"""The catalog on RocksDB where it differs from the one in memory: a killed process, damage, locks, a look without a lock."""
+"""The catalog on RocksDB in its differences from the one in memory: a killed process, damage, locks, reads without a
+lock."""
 
 from __future__ import annotations
 
@@ -35,19 +36,19 @@ def opened(path: Path) -> RocksCatalog:
 
 
 def killed_writer(path: Path, acks: int) -> int:
-    """Run a writer and kill it after so many acknowledged steps; the last step it acknowledged."""
+    """Run a writer and kill it after `acks` acknowledged steps; return the last acknowledged step."""
     with subprocess.Popen(
         [sys.executable, "-m", catalog_writer.__name__, str(path)], cwd=ROOT, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(acks)]
         process.kill()
-        # What the pipe still holds was acknowledged too.
+        # The rest of the pipe was acknowledged too.
         lines += process.stdout.readlines()
     return max(int(line) for line in lines if line.endswith(b"\n"))
 
 
-def test_killed_process_leaves_whole_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
+def test_killed_process_leaves_complete_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
     path = tmp_path / "catalog"
     for acks in ACKS_BEFORE_KILL:
         acknowledged = killed_writer(path, acks)
@@ -59,7 +60,7 @@ def test_killed_process_leaves_whole_steps_and_every_acknowledged_one(tmp_path: 
         catalog.close()
 
 
-def test_open_catalog_keeps_others_out_and_lets_them_look(tmp_path: Path) -> None:
+def test_open_catalog_is_locked_but_readable(tmp_path: Path) -> None:
     path = tmp_path / "catalog"
     catalog = opened(path)
     catalog.write(entries.head(), [entries.plain_topic(1)], [])
@@ -75,7 +76,7 @@ def test_open_catalog_keeps_others_out_and_lets_them_look(tmp_path: Path) -> Non
     catalog.close()
 
 
-def test_look_changes_no_byte(tmp_path: Path) -> None:
+def test_read_only_open_changes_no_byte(tmp_path: Path) -> None:
     path = tmp_path / "catalog"
     catalog = opened(path)
     catalog.write(entries.head(), [entries.plain_topic(1)], [])
@@ -87,13 +88,13 @@ def test_look_changes_no_byte(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
-def test_look_where_there_is_no_catalog_makes_none(tmp_path: Path) -> None:
+def test_read_only_open_creates_no_catalog(tmp_path: Path) -> None:
     with pytest.raises(CatalogLost):
         open_read_only(tmp_path / "catalog")
     assert not (tmp_path / "catalog").exists()
 
 
-def test_catalog_whose_manifest_is_gone_is_lost_where_it_must_exist(tmp_path: Path) -> None:
+def test_catalog_without_its_manifest_is_lost_if_it_must_exist(tmp_path: Path) -> None:
     path = tmp_path / "catalog"
     catalog = opened(path)
     catalog.write(entries.head(), [], [])
@@ -103,7 +104,7 @@ def test_catalog_whose_manifest_is_gone_is_lost_where_it_must_exist(tmp_path: Pa
         RocksCatalog(path, must_exist=True)
 
 
-def test_damaged_table_is_told_while_topics_are_loaded(tmp_path: Path) -> None:
+def test_damaged_table_raises_while_topics_are_loaded(tmp_path: Path) -> None:
     catalog = opened(tmp_path)
     catalog.write(entries.head(), [entries.plain_topic(topic_id) for topic_id in range(1, 2000)], [])
     assert catalog._database is not None
@@ -119,7 +120,7 @@ def test_damaged_table_is_told_while_topics_are_loaded(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_writes_many_times_the_memtable_are_taken_one_behind_the_other(tmp_path: Path) -> None:
+def test_consecutive_writes_of_many_memtables_succeed(tmp_path: Path) -> None:
     catalog = opened(tmp_path)
     random = Random(1)
     for checkpoint in range(1, 9):

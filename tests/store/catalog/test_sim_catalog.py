@@ -17,7 +17,7 @@ KINDS: tuple[CrashKind, ...] = ("kill", "power")
 
 
 def head_seqs(fs: SimFs) -> list[int]:
-    """What a life on this disk finds of each topic."""
+    """Head seq of each topic as the next process on this disk loads it."""
     return [entry.head_seq for entry in SimCatalog(fs, PATH).load()[1]]
 
 
@@ -37,7 +37,7 @@ def test_returned_write_survives_kill_and_power() -> None:
             assert head_seqs(fs.reboot(kind)) == [1]
 
 
-def test_cut_write_is_there_wholly_or_not_at_all() -> None:
+def test_interrupted_write_is_stored_completely_or_not_at_all() -> None:
     for kind in KINDS:
         outcomes = set[tuple[int, ...]]()
         for seed in SEEDS:
@@ -59,7 +59,7 @@ def test_opening_loading_and_writing_are_one_call_each() -> None:
             written(SimFs(crash_at=crash_at))
 
 
-def test_each_outcome_of_a_crash_is_a_disk_of_its_own() -> None:
+def test_each_outcome_of_a_crash_has_its_own_disk() -> None:
     fs = SimFs()
     written(fs)
     one, other = fs.reboot("power"), fs.reboot("power")
@@ -71,7 +71,7 @@ def test_each_outcome_of_a_crash_is_a_disk_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_failed_write_is_known_when_it_is_opened_again(stored: bool) -> None:
+def test_outcome_of_a_failed_write_is_known_after_a_reopen(stored: bool) -> None:
     fs = SimFs()
     catalog = written(fs)
     catalog.fail(stored=stored)

@@ -1,4 +1,4 @@
-"""What the fold builds on in rocksdict and RocksDB. Run at every upgrade: each of these was found by trying."""
+"""Properties of rocksdict and RocksDB on which the fold relies, each learned by experiment. Run at every upgrade."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_list_get_is_positional(root: Rdict) -> None:
     assert data.get([]) == []
 
 
-def test_only_bytes_are_taken(root: Rdict) -> None:
+def test_only_bytes_are_accepted(root: Rdict) -> None:
     batch = WriteBatch(raw_mode=True)
     for wrong in (bytearray(b"a"), memoryview(b"a"), "a"):
         with pytest.raises(Exception, match="bytes"):
@@ -108,7 +108,7 @@ def test_iterator_shows_the_moment_of_its_creation_not_of_its_seek(root: Rdict) 
     assert keys_from(data.iter()) == [b"a", b"b", b"c"]
 
 
-def test_items_show_the_moment_of_their_creation_and_heed_a_bound(root: Rdict) -> None:
+def test_items_show_the_moment_of_their_creation_and_respect_a_bound(root: Rdict) -> None:
     put(root, "data", b"a", b"b")
     data, options = root.get_column_family("data"), ReadOptions()
     options.set_iterate_upper_bound(b"b")
@@ -132,7 +132,7 @@ def test_iterator_outlives_a_delete_range_and_a_compaction(root: Rdict) -> None:
 
 
 def test_snapshot_iterators_still_show_live_data(root: Rdict) -> None:
-    """The day this fails the bug is gone, and snapshots may be used for views."""
+    """If this fails, the bug is fixed, and views may use snapshots."""
     put(root, "data", b"a")
     data = root.get_column_family("data")
     snapshot = data.snapshot()
@@ -155,7 +155,7 @@ def test_delete_range_is_half_open_and_of_one_family(root: Rdict) -> None:
 
 
 def test_upper_bound_holds_while_its_options_live(root: Rdict) -> None:
-    """Without them it reads freed memory: `_Scan` keeps both."""
+    """Without its options an iterator reads freed memory: `Scan` keeps both."""
     put(root, "data", b"\x00a", b"\x00b", b"\x01")
     options = ReadOptions()
     options.set_iterate_upper_bound(b"\x00b")
@@ -165,11 +165,11 @@ def test_upper_bound_holds_while_its_options_live(root: Rdict) -> None:
 
 def test_iterator_is_used_on_another_thread(root: Rdict) -> None:
     put(root, "data", b"a", b"b")
-    iterator, found = root.get_column_family("data").iter(), list[bytes]()
-    thread = threading.Thread(target=lambda: found.extend(keys_from(iterator)))
+    iterator, keys = root.get_column_family("data").iter(), list[bytes]()
+    thread = threading.Thread(target=lambda: keys.extend(keys_from(iterator)))
     thread.start()
     thread.join()
-    assert found == [b"a", b"b"]
+    assert keys == [b"a", b"b"]
 
 
 def test_directory_stays_locked_while_an_iterator_lives(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_no_slowdown_refuses_a_write_that_would_stall_and_applies_nothing(tmp_pa
     database.close()
 
 
-def test_damaged_block_ends_an_iterator_silently_and_only_its_status_tells(tmp_path: Path) -> None:
+def test_damaged_block_ends_an_iterator_silently_and_only_its_status_reports_it(tmp_path: Path) -> None:
     damage_a_table(tmp_path / "db", open_database)
     database = open_database(tmp_path / "db")
     data = database.get_column_family("data")
@@ -225,7 +225,7 @@ def test_damaged_block_ends_an_iterator_silently_and_only_its_status_tells(tmp_p
     database.close()
 
 
-def test_damaged_block_ends_items_silently_and_an_iterator_behind_their_last_tells(tmp_path: Path) -> None:
+def test_damaged_block_ends_items_silently_and_a_second_iterator_reports_it(tmp_path: Path) -> None:
     damage_a_table(tmp_path / "db", open_database)
     database = open_database(tmp_path / "db")
     data = database.get_column_family("data")
@@ -287,9 +287,7 @@ def _moved() -> IngestExternalFileOptions:
     return options
 
 
-def test_table_that_is_taken_over_is_moved_seen_by_no_open_iterator_and_there_after_a_kill(
-    root: Rdict, tmp_path: Path
-) -> None:
+def test_ingested_table_is_moved_invisible_to_open_iterators_and_survives_a_kill(root: Rdict, tmp_path: Path) -> None:
     put(root, "data", b"a", b"c")
     data = root.get_column_family("data")
     data.delete_range(b"a", b"b")
@@ -307,14 +305,14 @@ def test_table_that_is_taken_over_is_moved_seen_by_no_open_iterator_and_there_af
         again.close()
 
 
-def test_table_writer_wants_ascending_keys_and_at_least_one(tmp_path: Path) -> None:
+def test_table_writer_requires_ascending_keys_and_at_least_one(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="ascending"):
         _table(tmp_path / "1.sst", b"b", b"a")
     with pytest.raises(Exception, match="no entries"):
         _table(tmp_path / "2.sst")
 
 
-def test_damaged_table_is_not_taken_over(root: Rdict, tmp_path: Path) -> None:
+def test_damaged_table_is_not_ingested(root: Rdict, tmp_path: Path) -> None:
     _table(tmp_path / "t.sst", b"a", b"b")
     encoded = bytearray((tmp_path / "t.sst").read_bytes())
     encoded[-1] ^= 1

@@ -1,4 +1,4 @@
-"""A topic's fold out as batches and in again, on both folds."""
+"""Dump and load of a topic's fold as batches, on both folds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fold(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fold]:
 
 
 def rows(count: int) -> list[Record]:
-    """Entries in key order whose seqs are not."""
+    """Entries in key order with seqs in another order."""
     return [
         Record(count - i, 5 + i % 2, i % 3, Op.PUT, b"%06d" % i, b"x" * (i % 20), "t" if i % 100 == 99 else None)
         for i in range(count)
@@ -50,16 +50,16 @@ def load(fold: Fold, records: list[Record], applied_seq: int, *, rows_max: int =
 
 def dump(fold: Fold, topic_id: int = TOPIC) -> list[Record]:
     view = fold.view(topic_id)
-    found = [row for batch in dump_batches(view) for row in batch.to_rows()]
+    dumped = [row for batch in dump_batches(view) for row in batch.to_rows()]
     view.close()
-    return found
+    return dumped
 
 
-def test_dump_of_nothing_is_nothing(fold: Fold) -> None:
+def test_dump_of_an_empty_fold_is_empty(fold: Fold) -> None:
     assert dump(fold) == []
 
 
-def test_what_was_loaded_is_dumped(fold: Fold) -> None:
+def test_loaded_entries_are_dumped(fold: Fold) -> None:
     records = rows(2 * DUMP_ENTRIES + 5)
     assert load(fold, records, 1 << 40) == len(records)
     assert dump(fold) == records
@@ -76,7 +76,7 @@ def test_dump_goes_into_another_fold_batch_by_batch(fold: Fold) -> None:
     assert dump(other) == dump(fold)
 
 
-def test_load_takes_the_place_of_all_that_was_there(fold: Fold) -> None:
+def test_load_replaces_all_earlier_entries(fold: Fold) -> None:
     old = Batch.from_rows([Record(op=Op.PUT, key=b"old", data=b""), Record(op=Op.PUT, key=b"000001")]).with_seqs(1, 1)
     writers = [("old", WriterState(1, b""))]
     fold.apply([FoldWrite(topic_id, 2, entries_of(old), writers) for topic_id in (TOPIC, TOPIC + 1)])
@@ -87,7 +87,7 @@ def test_load_takes_the_place_of_all_that_was_there(fold: Fold) -> None:
     assert fold.writers(TOPIC + 1) == dict(writers)
 
 
-def test_load_of_nothing_leaves_an_empty_topic_at_its_base(fold: Fold) -> None:
+def test_empty_load_leaves_an_empty_topic_at_its_base(fold: Fold) -> None:
     load(fold, rows(3), 9)
     assert load(fold, [], 12) == 0
     assert dump(fold) == []
@@ -96,7 +96,7 @@ def test_load_of_nothing_leaves_an_empty_topic_at_its_base(fold: Fold) -> None:
 
 
 class CountingFold(SimFold):
-    """Keeps the writes."""
+    """A fold that records its writes."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -118,7 +118,7 @@ def test_writes_of_a_load_are_bounded() -> None:
     assert [write.applied_seq for write in fold.writes[:-1]] == [0] * (len(fold.writes) - 1)
 
 
-def test_stalls_are_waited_out() -> None:
+def test_stalled_writes_are_retried() -> None:
     fold = SimFold(0)
     load(fold, rows(5), 9)
     fold.stall(5)
@@ -130,7 +130,7 @@ def test_stalls_are_waited_out() -> None:
 
 
 @given(st.integers(0, 1 << 30), st.integers(0, 9))
-def test_power_lost_in_a_load_leaves_the_old_or_a_topic_without_that_base(seed: int, fails_at: int) -> None:
+def test_power_loss_in_a_load_leaves_the_old_state_or_a_topic_without_the_base(seed: int, fails_at: int) -> None:
     fold = SimFold(seed)
     load(fold, rows(3), 9)
     fold.flush()
@@ -172,7 +172,7 @@ PUT = Record(3, 1, 0, Op.PUT, b"m", b"", None, None, (MetaEntry("a", b""),), b"v
     ],
     ids=["order", "twice", "twice over batches", "order over batches", "no key", "no put", "seq above", "no seq"],
 )
-def test_what_is_no_dump_is_refused(fold: Fold, batches: list[list[Record]]) -> None:
+def test_batches_that_are_no_dump_are_refused(fold: Fold, batches: list[list[Record]]) -> None:
     with pytest.raises(DataCorrupt):
         load_batches(fold, TOPIC, [Batch.from_rows(records) for records in batches], 9)
     assert fold.applied(TOPIC) == 0

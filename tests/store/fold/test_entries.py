@@ -1,4 +1,4 @@
-"""What a batch leaves in the fold, held against the plain rule on rows."""
+"""Fold entries of a batch, compared with the plain rule on rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eddyline.store.fold.entries import entries_of
 
 
 def by_rows(batch: Batch) -> dict[bytes, bytes | None]:
-    """The rule: in order, the last record of a key says what it is."""
+    """The rule: in order, the last record of a key wins."""
     entries: dict[bytes, bytes | None] = {}
     for record in batch.to_rows():
         if record.op == Op.PUT and record.key is not None:
@@ -49,20 +49,20 @@ def test_last_write_of_a_key_wins(records: list[Record], first_seq: int) -> None
 
 
 @given(st.lists(st.tuples(FOLDED, st.integers(1, 1 << 62), st.integers(0, 1 << 50)), min_size=2, max_size=8))
-def test_seqs_and_times_of_their_own_are_kept(rows: list[tuple[Record, int, int]]) -> None:
+def test_seqs_and_times_of_single_rows_are_kept(rows: list[tuple[Record, int, int]]) -> None:
     seqs = sorted({seq for _, seq, _ in rows})
     records = [record._replace(seq=seq, ts_ms=ts_ms) for seq, (record, _, ts_ms) in zip(seqs, rows, strict=False)]
     batch = Batch.from_rows(records)
     assert dict(entries_of(batch)) == by_rows(batch)
 
 
-def test_part_of_a_frame_leaves_the_same_as_the_rows_of_it() -> None:
+def test_slice_of_a_batch_leaves_the_entries_of_its_rows() -> None:
     records = [Record(op=Op.PUT, key=b"%d" % (i % 7), data=b"x" * i, tag="t" if i % 2 else None) for i in range(50)]
     batch = Batch.from_rows(records).with_seqs(100, 5).slice(13, 37)
     assert dict(entries_of(batch)) == by_rows(batch)
 
 
-def test_empty_batch_and_one_without_keys_leave_nothing() -> None:
+def test_empty_batch_and_batch_without_keys_leave_no_entry() -> None:
     assert entries_of(Batch.from_rows([])) == []
     assert entries_of(Batch.from_rows([Record(data=b"x")]).with_seqs(1, 1)) == []
     assert entries_of(Batch.from_rows([Record(op=Op.GAP, data=b"x")]).with_seqs(1, 1)) == []

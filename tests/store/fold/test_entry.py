@@ -1,4 +1,4 @@
-"""The bytes of a fold entry, held by a golden file."""
+"""Bytes of a fold entry, compared with a golden file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eddyline.core.records.fold_entry import HEAD_BYTES, decode_entry, encode_en
 from eddyline.core.records.record import MetaEntry, Op, Record
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fold_entry.bin"
-"""Entries one after the other, each behind its length as u32 little-endian."""
+"""Entries in sequence, each after its length as u32 little-endian."""
 
 RECORDS = [
     Record(1, 2, 3, Op.PUT, b"plain", b"value"),
@@ -34,20 +34,20 @@ RECORDS = [
 ]
 
 
-def test_bytes_are_those_of_the_golden_file() -> None:
+def test_encoded_bytes_equal_the_golden_file() -> None:
     entries = [encode_entry(record) for record in RECORDS]
     assert b"".join(len(entry).to_bytes(4, "little") + entry for entry in entries) == GOLDEN.read_bytes()
 
 
 def test_golden_file_is_read() -> None:
-    content, found = GOLDEN.read_bytes(), []
+    content, records = GOLDEN.read_bytes(), []
     for record in RECORDS:
         length = int.from_bytes(content[:4], "little")
         assert record.key is not None
-        found.append(decode_entry(record.key, content[4 : 4 + length]))
+        records.append(decode_entry(record.key, content[4 : 4 + length]))
         content = content[4 + length :]
     assert not content
-    assert found == RECORDS
+    assert records == RECORDS
 
 
 def test_plain_entry_is_spelled_out() -> None:
@@ -77,7 +77,7 @@ def test_plain_entry_is_spelled_out() -> None:
     ],
     ids=["short", "format", "flags", "zero", "lengths", "text", "cut", "nothing"],
 )
-def test_damaged_entry_is_told(damage: object) -> None:
+def test_damaged_entry_raises(damage: object) -> None:
     assert callable(damage)
     with pytest.raises(DataCorrupt):
         decode_entry(b"all", damage(encode_entry(RECORDS[-1])))

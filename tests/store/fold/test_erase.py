@@ -1,4 +1,4 @@
-"""Deleting entries by a match on their keys, on both folds."""
+"""Deletion of entries by a match on their keys, on both folds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fold(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fold]:
 
 
 def fill(fold: Fold, *keys: bytes) -> None:
-    """Each key at the seq of its place, from 1 on, in two topics."""
+    """Put each key at the seq of its index, from 1 on, in two topics."""
     entries: list[tuple[bytes, bytes | None]] = [
         (key, encode_entry(Record(i + 1, 1, 0, Op.PUT, key, b"data"))) for i, key in enumerate(keys)
     ]
@@ -66,7 +66,9 @@ def by_key(kind: MatchKind, value: bytes) -> Match:
         (by_key(MatchKind.PREFIX, b"c"), 9, [b"a", b"ab", b"a\xff", b"b"]),
     ],
 )
-def test_matching_keys_written_within_the_bound_go(fold: Fold, match: Match, bound_seq: int, left: list[bytes]) -> None:
+def test_matching_keys_within_the_bound_are_deleted(
+    fold: Fold, match: Match, bound_seq: int, left: list[bytes]
+) -> None:
     keys = [b"a", b"ab", b"a\xff", b"b"]
     fill(fold, *keys)
     assert erase_entries(fold, TOPIC, match, bound_seq) == len(keys) - len(left)
@@ -77,20 +79,20 @@ def test_matching_keys_written_within_the_bound_go(fold: Fold, match: Match, bou
     assert fold.writers(TOPIC) == dict([WRITER])
 
 
-def test_many_keys_go_in_bounded_writes(fold: Fold) -> None:
+def test_many_keys_are_deleted_in_bounded_writes(fold: Fold) -> None:
     count = 2 * PAGE_ENTRIES + 7
     fill(fold, *(b"%06d" % i for i in range(count)))
     assert erase_entries(fold, TOPIC, by_key(MatchKind.PREFIX, b"0"), count - 3) == count - 3
     assert keys_of(fold) == [b"%06d" % i for i in range(count - 3, count)]
 
 
-def test_topic_unknown_to_the_fold_stays_so(fold: Fold) -> None:
+def test_unknown_topic_is_not_created(fold: Fold) -> None:
     for kind in MatchKind:
         assert erase_entries(fold, TOPIC, by_key(kind, b"a"), 9) == 0
     assert fold.topics() == {}
 
 
-def test_stalled_half_way_it_is_done_by_the_next_call() -> None:
+def test_erase_stalled_half_way_is_completed_by_the_next_call() -> None:
     fold = SimFold(0)
     fill(fold, *(b"%06d" % i for i in range(PAGE_ENTRIES + 5)))
     fold.stall(1)

@@ -1,4 +1,4 @@
-"""What every fold promises, asked of both: the one on RocksDB and the one in memory."""
+"""One conformance suite for both folds: on RocksDB and in memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TOPIC = 7
 PAGE_BYTES = 1 << 20
 
 
-class Bench:
-    """A fold and how its kind is opened again."""
+class ReopenableFold:
+    """A fold and how its kind is reopened."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -43,19 +43,19 @@ class Bench:
 
 
 @pytest.fixture(params=["rocksdb", "memory"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path / "fold" if request.param == "rocksdb" else None)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReopenableFold]:
+    made = ReopenableFold(tmp_path / "fold" if request.param == "rocksdb" else None)
     yield made
     made.fold.close()
 
 
 @pytest.fixture
-def fold(bench: Bench) -> Fold:
+def fold(bench: ReopenableFold) -> Fold:
     return bench.fold
 
 
 def puts(first_seq: int, **pairs: str | None) -> FoldWrite:
-    """A frame of TOPIC: a PUT each, or a DELETE where the value is None."""
+    """A frame of TOPIC: a PUT for each value, or a DELETE for None."""
     records = [
         Record(op=Op.DELETE, key=key.encode())
         if text is None
@@ -84,7 +84,7 @@ def test_empty_fold_has_nothing(fold: Fold) -> None:
     assert fold.topics() == {}
 
 
-def test_entry_comes_back_whole(fold: Fold) -> None:
+def test_entry_is_read_back_with_every_field(fold: Fold) -> None:
     record = Record(
         seq=9,
         ts_ms=10,
@@ -104,8 +104,8 @@ def test_entry_comes_back_whole(fold: Fold) -> None:
 
 def test_get_is_positional_and_keeps_repeats(fold: Fold) -> None:
     fold.apply([puts(1, a="1", b="2")])
-    found = fold.get(TOPIC, [b"b", b"none", b"a", b"b"])
-    assert [row.data if row else None for row in found] == [b"2", None, b"1", b"2"]
+    entries = fold.get(TOPIC, [b"b", b"none", b"a", b"b"])
+    assert [row.data if row else None for row in entries] == [b"2", None, b"1", b"2"]
     assert fold.get(TOPIC, []) == []
 
 
@@ -129,7 +129,7 @@ def test_writes_of_one_batch_apply_in_order(fold: Fold) -> None:
     assert fold.applied(TOPIC) == 5
 
 
-def test_topics_of_one_batch_are_apart(fold: Fold) -> None:
+def test_topics_of_one_batch_are_independent(fold: Fold) -> None:
     other = puts(1, a="other", z="other")._replace(topic_id=TOPIC + 1)
     fold.apply([puts(1, a="mine"), other])
     assert fold.topics() == {TOPIC: 1, TOPIC + 1: 2}
@@ -147,7 +147,7 @@ def test_writers_move_with_their_frame(fold: Fold) -> None:
     assert fold.topics() == {TOPIC: 1, TOPIC + 1: 5}
 
 
-def test_view_goes_in_byte_order_and_unsigned(fold: Fold) -> None:
+def test_view_is_in_unsigned_byte_order(fold: Fold) -> None:
     keys = [b"b", b"\xff", b"a\x00", b"a", b"\x00", b"\xff\xff", b"a\xff"]
     records = [Record(i + 1, 1, 0, Op.PUT, key, b"") for i, key in enumerate(keys)]
     fold.apply([FoldWrite(TOPIC, 7, entries_of(Batch.from_rows(records)), [])])
@@ -192,7 +192,7 @@ def test_page_is_bounded_by_entries_and_by_bytes_and_never_empty_before_the_end(
     assert view.next_page(100, PAGE_BYTES) == []
 
 
-def test_view_shows_the_moment_it_was_made(fold: Fold) -> None:
+def test_view_shows_the_moment_of_its_creation(fold: Fold) -> None:
     fold.apply([puts(1, a="1", b="1", c="1")])
     view = fold.view(TOPIC)
     assert [row.key for row in view.next_page(1, PAGE_BYTES)] == [b"a"]
@@ -203,7 +203,7 @@ def test_view_shows_the_moment_it_was_made(fold: Fold) -> None:
     assert [(row.key, row.data) for row in rows] == [(b"b", b"1"), (b"c", b"1")]
 
 
-def test_batches_are_the_pages(fold: Fold) -> None:
+def test_batches_equal_the_pages(fold: Fold) -> None:
     records = [
         Record(100 - i, i, i % 3, Op.PUT, b"k%03d" % i, b"x" * i, tag="t" if i > 60 else None) for i in range(70)
     ]
@@ -218,7 +218,7 @@ def test_batches_are_the_pages(fold: Fold) -> None:
     assert rows == records
 
 
-def test_page_is_bounded_where_large_entries_follow_small_ones(fold: Fold) -> None:
+def test_page_is_bounded_if_large_entries_follow_small_ones(fold: Fold) -> None:
     sizes = [1] * 40 + [5_000] * 20 + [1] * 40
     records = [Record(i + 1, 1, 0, Op.PUT, b"%03d" % i, b"x" * size) for i, size in enumerate(sizes)]
     fold.apply([FoldWrite(TOPIC, 100, entries_of(Batch.from_rows(records)), [])])
@@ -230,7 +230,7 @@ def test_page_is_bounded_where_large_entries_follow_small_ones(fold: Fold) -> No
     assert rows == records
 
 
-def test_store_is_named_and_kept(bench: Bench) -> None:
+def test_store_id_is_kept(bench: ReopenableFold) -> None:
     assert bench.fold.store_id() == ""
     bench.fold.set_store_id("störe-1")
     bench.fold.apply([puts(1, a="1")])
@@ -241,7 +241,7 @@ def test_store_is_named_and_kept(bench: Bench) -> None:
     assert fold.topics() == {}
 
 
-def test_checkpoint_is_kept_and_goes_with_no_topic(bench: Bench) -> None:
+def test_checkpoint_is_kept_when_a_topic_is_deleted(bench: ReopenableFold) -> None:
     assert bench.fold.checkpoint() == 0
     bench.fold.apply([puts(1, a="1")])
     sync_for_checkpoint(bench.fold, 7)
@@ -252,7 +252,7 @@ def test_checkpoint_is_kept_and_goes_with_no_topic(bench: Bench) -> None:
     assert fold.topics() == {}
 
 
-def test_base_survives_applies_and_goes_with_the_topic(bench: Bench) -> None:
+def test_base_survives_applies_and_is_deleted_with_the_topic(bench: ReopenableFold) -> None:
     bench.fold.apply([puts(1, a="1")])
     assert bench.fold.base_seq(TOPIC) == 0
     bench.fold.set_base(TOPIC, 1)
@@ -268,7 +268,7 @@ def test_base_survives_applies_and_goes_with_the_topic(bench: Bench) -> None:
     assert bench.reopen().base_seq(TOPIC) == 0
 
 
-def test_base_of_an_unknown_topic_makes_it_known(bench: Bench) -> None:
+def test_base_of_an_unknown_topic_creates_it(bench: ReopenableFold) -> None:
     bench.fold.set_base(TOPIC, 5)
     for again in (False, True):
         fold = bench.reopen() if again else bench.fold
@@ -276,7 +276,7 @@ def test_base_of_an_unknown_topic_makes_it_known(bench: Bench) -> None:
         assert fold.base_seq(TOPIC) == 5
 
 
-def test_erasing_changes_nothing_that_is_live(bench: Bench) -> None:
+def test_erase_changes_no_live_entry(bench: ReopenableFold) -> None:
     frames = puts(1, a="1", b="2"), puts(3, a=None)
     bench.fold.apply([frame._replace(topic_id=topic_id) for frame in frames for topic_id in (TOPIC, TOPIC + 1)])
     bench.fold.set_store_id("store")
@@ -293,7 +293,7 @@ def test_erasing_changes_nothing_that_is_live(bench: Bench) -> None:
         assert fold.get(TOPIC, [b"a"]) == [None]
 
 
-def test_erasing_waits_for_views_that_were_open(fold: Fold) -> None:
+def test_erase_waits_for_views_that_were_open(fold: Fold) -> None:
     fold.apply([puts(1, a="1", b="1")])
     fold.flush()
     view = fold.view(TOPIC)
@@ -314,7 +314,7 @@ def test_views_of_the_store_itself_are_neither_counted_nor_refused(fold: Fold) -
             view.next_page(1, 1)
 
 
-def test_views_are_bounded_and_closing_one_makes_room(fold: Fold) -> None:
+def test_views_are_bounded_and_a_close_makes_room(fold: Fold) -> None:
     fold.apply([puts(1, a="1")])
     views = [fold.view(TOPIC) for _ in range(VIEWS_MAX)]
     with pytest.raises(TooManyScans):
@@ -324,14 +324,14 @@ def test_views_are_bounded_and_closing_one_makes_room(fold: Fold) -> None:
     assert drain(fold.view(TOPIC)) == [b"a"]
 
 
-def test_closed_view_gives_no_page(fold: Fold) -> None:
+def test_closed_view_returns_no_page(fold: Fold) -> None:
     view = fold.view(TOPIC)
     view.close()
     with pytest.raises(FoldFailed):
         view.next_page(1, 1)
 
 
-def test_deleting_a_topic_forgets_all_of_it_and_nothing_else(bench: Bench) -> None:
+def test_deleted_topic_is_removed_completely_and_alone(bench: ReopenableFold) -> None:
     fold = bench.fold
     write = puts(1, a="1")._replace(writers=[("w", WriterState(1, b"p"))])
     fold.apply([write._replace(topic_id=topic_id) for topic_id in (TOPIC - 1, TOPIC, TOPIC + 1)])
@@ -348,7 +348,7 @@ def test_deleting_a_topic_forgets_all_of_it_and_nothing_else(bench: Bench) -> No
         assert drain(opened.view(TOPIC - 1)) == [b"a"]
 
 
-def test_everything_is_there_after_reopening(bench: Bench) -> None:
+def test_everything_is_kept_by_a_reopen(bench: ReopenableFold) -> None:
     bench.fold.apply([puts(1, a="1", b="1")._replace(writers=[("w", WriterState(2, b"p"))])])
     bench.fold.flush()
     bench.fold.apply([puts(3, a=None, c="3")])
@@ -359,7 +359,7 @@ def test_everything_is_there_after_reopening(bench: Bench) -> None:
     assert drain(fold.view(TOPIC)) == [b"b", b"c"]
 
 
-def test_closing_closes_views_and_refuses_what_comes_after(fold: Fold) -> None:
+def test_close_closes_views_and_refuses_later_calls(fold: Fold) -> None:
     fold.apply([puts(1, a="1")])
     view = fold.view(TOPIC)
     fold.close()
@@ -381,7 +381,7 @@ def test_closing_closes_views_and_refuses_what_comes_after(fold: Fold) -> None:
         fold.flush()
 
 
-def test_adopted_tables_are_all_that_the_topic_has(bench: Bench, tmp_path: Path) -> None:
+def test_adopted_tables_replace_the_topics_entries(bench: ReopenableFold, tmp_path: Path) -> None:
     fold = bench.fold
     fold.apply([puts(1, a="old", b="old")])
     fold.apply([FoldWrite(TOPIC + 1, 4, [(b"a", entries_of_one(4, b"other"))], [])])
@@ -405,7 +405,7 @@ def test_adopted_tables_are_all_that_the_topic_has(bench: Bench, tmp_path: Path)
     assert drain(bench.fold.view(TOPIC)) == []
 
 
-def test_no_tables_make_an_empty_topic(bench: Bench, tmp_path: Path) -> None:
+def test_adopting_no_tables_makes_an_empty_topic(bench: ReopenableFold, tmp_path: Path) -> None:
     tables = bench.fold.new_tables(TOPIC, tmp_path)
     tables.finish()
     bench.fold.adopt(TOPIC, tables, 5, [])

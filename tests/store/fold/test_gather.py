@@ -1,4 +1,4 @@
-"""Batches made of entries, held against the batch of the same rows."""
+"""Batches made from entries, compared with the batch of the same rows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RICH = st.tuples(
 
 
 @given(st.lists(PLAIN, max_size=8) | st.lists(RICH, max_size=8) | st.lists(PLAIN | RICH, max_size=8))
-def test_batch_is_that_of_the_rows(records: list[Record]) -> None:
+def test_batch_of_entries_equals_the_batch_of_the_rows(records: list[Record]) -> None:
     batch = batch_of([record.key or b"" for record in records], [encode_entry(record) for record in records])
     assert batch == Batch.from_rows(records)
     assert batch == batch.canonical()
 
 
 @pytest.mark.parametrize("wrong", [b"", b"\x01" * 39, b"\x02" + bytes(60)], ids=["nothing", "short", "format"])
-def test_damaged_entry_is_told(wrong: bytes) -> None:
+def test_damaged_entry_raises(wrong: bytes) -> None:
     good = encode_entry(Record(1, 1, 0, Op.PUT, b"a", b"b"))
     for values in ([wrong], [good, wrong], [wrong, good + bytes(40)]):
         with pytest.raises(DataCorrupt):

@@ -1,4 +1,4 @@
-"""The bytes of a fold's meta family, held by a golden file."""
+"""Bytes of a fold's meta family, compared with a golden file."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ PAIRS = [
 ]
 
 
-def test_bytes_are_those_of_the_golden_file() -> None:
-    """Keys and values in turn, each behind its length as u32 little-endian."""
+def test_encoded_bytes_equal_the_golden_file() -> None:
+    """Keys and values in turn, each after its length as u32 little-endian."""
     cells = [cell for pair in PAIRS for cell in pair]
     assert b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells) == golden("fold_meta.bin")
 
@@ -62,7 +62,7 @@ def test_checkpoint_is_a_number_of_eight_bytes() -> None:
         decode_checkpoint(bytes(7))
 
 
-def test_damage_is_told() -> None:
+def test_damaged_values_raise() -> None:
     for wrong in (b"", b"x" * 15, b"x" * 17):
         with pytest.raises(DataCorrupt):
             decode_cursor(wrong)
@@ -75,6 +75,6 @@ def test_damage_is_told() -> None:
 
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1), st.binary(max_size=20))
-def test_values_come_back(first: int, second: int, position: bytes) -> None:
+def test_values_are_decoded(first: int, second: int, position: bytes) -> None:
     assert decode_cursor(encode_cursor(first, second)) == (first, second)
     assert decode_writer(encode_writer(WriterState(first, position))) == (first, position)

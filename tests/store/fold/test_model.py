@@ -1,4 +1,4 @@
-"""Random histories on both folds and on plain dicts: the same state after every step, whatever is reopened between."""
+"""Random histories on both folds and on plain dicts: the same state after every step and every reopen."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Topic:
     writers: dict[str, WriterState] = field(default_factory=dict)
 
     def write(self, topic_id: int, puts: list[tuple[bytes, bytes | None]], moves: list[tuple[str, bytes]]) -> FoldWrite:
-        """Go on by one frame; what a fold is told of it."""
+        """Advance by one frame; return the fold's write for it."""
         entries: dict[bytes, bytes | None] = {}
         for key, data in puts:
             self.applied += 1

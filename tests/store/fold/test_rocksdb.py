@@ -1,4 +1,4 @@
-"""The fold on RocksDB where it differs from the one in memory: a killed process, a stall, damage, locks, threads."""
+"""The fold on RocksDB in its differences from the one in memory: a killed process, a stall, damage, locks, threads."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def fill(fold: Fold, count: int, data: bytes = b"") -> None:
 
 
 def killed_writer(path: Path, acks: int) -> int:
-    """Run a writer and kill it after so many acknowledged steps; the last seq it acknowledged."""
+    """Run a writer and kill it after `acks` acknowledged steps; return the last acknowledged seq."""
     with subprocess.Popen(
         [sys.executable, "-m", fold_writer.__name__, str(path)], cwd=ROOT, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(acks)]
         process.kill()
-        # What the pipe still holds was acknowledged too.
+        # The rest of the pipe was acknowledged too.
         lines += process.stdout.readlines()
     return max(int(line) for line in lines if line.endswith(b"\n"))
 
 
-def test_killed_process_leaves_whole_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
+def test_killed_process_leaves_complete_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
     path = tmp_path / "fold"
     for acks in ACKS_BEFORE_KILL:
         acknowledged = killed_writer(path, acks)
@@ -74,7 +74,7 @@ def test_killed_process_leaves_whole_steps_and_every_acknowledged_one(tmp_path: 
         fold.close()
 
 
-def test_stalled_write_is_told_and_nothing_of_it_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_write_raises_and_applies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Profile(
         memtable_bytes=64 << 10,
         memtable_count=2,
@@ -111,7 +111,7 @@ def damage(path: Path) -> None:
         file.write(b"\xff" * 64)
 
 
-def test_damaged_table_is_told_by_gets_and_by_views(tmp_path: Path) -> None:
+def test_damaged_table_raises_in_gets_and_views(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     fill(fold, 5_000)
     fold.flush()
@@ -125,7 +125,7 @@ def test_damaged_table_is_told_by_gets_and_by_views(tmp_path: Path) -> None:
     fold.close()
 
 
-def test_damage_met_once_is_told_at_every_open(tmp_path: Path) -> None:
+def test_damage_once_detected_is_reported_at_every_open(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     fill(fold, 5_000)
     fold.flush()
@@ -140,7 +140,7 @@ def test_damage_met_once_is_told_at_every_open(tmp_path: Path) -> None:
             RocksFold(tmp_path)
 
 
-def test_open_that_checks_meets_damage_before_any_read(tmp_path: Path) -> None:
+def test_checking_open_detects_damage_before_any_read(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     fill(fold, 5_000)
     fold.flush()
@@ -153,7 +153,7 @@ def test_open_that_checks_meets_damage_before_any_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST", ".sst"])
 @pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
-def test_open_tells_damaged_and_missing_files_and_removes_none(tmp_path: Path, name: str, how: str) -> None:
+def test_open_reports_damaged_and_missing_files_and_removes_none(tmp_path: Path, name: str, how: str) -> None:
     path = tmp_path / "fold"
     fold = RocksFold(path)
     fill(fold, 5_000)
@@ -169,13 +169,13 @@ def test_open_tells_damaged_and_missing_files_and_removes_none(tmp_path: Path, n
     with pytest.raises(DataCorrupt):
         RocksFold(path, checked_bytes=CHECKED_BYTES)
     assert {file.name for file in path.iterdir()} >= {name for name in before if name != "LOG"}
-    # Nothing of it is held: the directory may be moved, and a new fold made in its place, by this very process.
+    # No handle is open: this process can move the directory and create a new fold in its place.
     path.rename(tmp_path / "aside")
     RocksFold(path).close()
 
 
 def files_with(path: Path, words: bytes) -> list[str]:
-    """Names of the fold's files in which the bytes stand."""
+    """Names of the fold's files that contain the bytes."""
     return [file.name for file in sorted(path.iterdir()) if file.is_file() and words in file.read_bytes()]
 
 
@@ -211,7 +211,7 @@ def test_erased_bytes_are_in_no_file(tmp_path: Path, flushed: bool, whole: bool)
     fold.close()
 
 
-def test_replaced_value_is_erased_too(tmp_path: Path) -> None:
+def test_replaced_value_is_erased(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     fold.apply([FoldWrite(1, 1, [put(b"k", b"secret")], [])])
     fold.flush()
@@ -222,7 +222,7 @@ def test_replaced_value_is_erased_too(tmp_path: Path) -> None:
     fold.close()
 
 
-def test_erasing_runs_beside_the_folds_thread(tmp_path: Path) -> None:
+def test_erase_runs_concurrently_with_the_folds_thread(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     fill(fold, 20_000)
     with ThreadPoolExecutor(1) as thread:
@@ -245,12 +245,12 @@ def test_damaged_table_is_not_erased_silently(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     with pytest.raises(FoldFailed):
         fold.erase(1)
-    # RocksDB says once more what is wrong when it is closed.
+    # RocksDB repeats its error at the close.
     with pytest.raises(DataCorrupt):
         fold.close()
 
 
-def test_open_fold_keeps_others_out_until_it_is_closed_whatever_views_are_open(tmp_path: Path) -> None:
+def test_open_fold_stays_locked_until_it_is_closed_even_with_open_views(tmp_path: Path) -> None:
     fold = RocksFold(tmp_path)
     fill(fold, 10)
     views = [fold.view(1) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""A budget bounds what a fold's profile takes."""
+"""A memory budget bounds a fold's profile."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def test_memtables_and_cache_fit_the_budget(profile: Profile, memory_mib: int) -
     assert held + chosen.cache_bytes <= memory_mib * MIB
 
 
-def test_a_budget_that_has_room_leaves_memtables_as_they_are() -> None:
+def test_sufficient_budget_leaves_memtables_unchanged() -> None:
     chosen = sized(SMALL, 1024 * MIB)
     assert (chosen.memtable_bytes, chosen.meta_memtable_bytes) == (SMALL.memtable_bytes, SMALL.meta_memtable_bytes)

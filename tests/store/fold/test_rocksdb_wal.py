@@ -1,4 +1,4 @@
-"""The fold's RocksDB behind a cut or damaged WAL of its own: it is what the source gives up to the fold's own cursor."""
+"""The fold after its own WAL was truncated or damaged: it equals the source up to the fold's own cursor."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 64 << 10
 RECORD_BLOCK_BYTES = 32 << 10
-"""RocksDB's WAL is made of blocks of this size, at whose ends records are cut in two."""
+"""Block size of RocksDB's WAL; records are split at the ends of blocks."""
 SAMPLES = 40
 LIVES = 8
 PARTS = 8
 STRIDE = 4
-"""An open costs 4 ms, so that all 65 536 lengths would take 5 minutes."""
+"""An open costs 4 ms, so all 65 536 lengths would take 5 minutes."""
 
 
-class Left:
+class KilledFold:
     """A fold as a kill left it, all of it in its WAL of somewhat more than `TAIL_BYTES`."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / "left"
+        self.path = directory / "copy"
         fold = RocksFold(directory / "fold")
         seq = 0
         while _wal(directory / "fold").stat().st_size <= TAIL_BYTES:
@@ -41,22 +41,23 @@ class Left:
         fold.close()
         self.last_seq = seq
         self.content = _wal(self.path).read_bytes()
-        self.live = {at: fold_writer.live_at(at) for at in range(0, seq + 2 * fold_writer.FRAME, fold_writer.FRAME)}
+        seqs = range(0, seq + 2 * fold_writer.FRAME, fold_writer.FRAME)
+        self.live = {seq: fold_writer.live_at(seq) for seq in seqs}
 
     @property
     def size(self) -> int:
         return len(self.content)
 
-    def put(self, content: bytes) -> None:
-        """Have this in the WAL."""
+    def write_wal(self, content: bytes) -> None:
+        """Replace the WAL's bytes."""
         _wal(self.path).write_bytes(content)
 
-    def flipped(self, at: int) -> bytes:
-        """The WAL with one byte turned."""
-        return self.content[:at] + bytes((self.content[at] ^ 0x5A,)) + self.content[at + 1 :]
+    def flipped(self, offset: int) -> bytes:
+        """Return the WAL with one flipped byte."""
+        return self.content[:offset] + bytes((self.content[offset] ^ 0x5A,)) + self.content[offset + 1 :]
 
-    def look(self) -> int:
-        """Open it without changing it, and check; the seq that it has applied."""
+    def open_and_check(self) -> int:
+        """Open the fold read-only and check it; return its applied seq."""
         fold = RocksFold(self.path, read_only=True)
         try:
             return self.check(fold)
@@ -64,7 +65,7 @@ class Left:
             fold.close()
 
     def check(self, fold: RocksFold) -> int:
-        """Every topic, key and position is that of one seq; which."""
+        """Check that every topic, key and position is of one seq; return it."""
         applied = fold.applied(fold_writer.TOPICS[0])
         for topic_id in fold_writer.TOPICS:
             assert fold.applied(topic_id) == applied
@@ -82,63 +83,63 @@ def _wal(path: Path) -> Path:
     return wal
 
 
-def _cut_each(left: Left, lengths: Iterable[int]) -> None:
-    """Longer ones have as much or more."""
+def _cut_each(killed: KilledFold, lengths: Iterable[int]) -> None:
+    """A longer WAL must give as much or more."""
     applied = 0
     for length in sorted(lengths):
-        left.put(left.content[:length])
-        found = left.look()
-        assert found >= applied, f"cut to {length} of {left.size} bytes"
-        applied = found
+        killed.write_wal(killed.content[:length])
+        seq = killed.open_and_check()
+        assert seq >= applied, f"cut to {length} of {killed.size} bytes"
+        applied = seq
 
 
-def test_wal_cut_anywhere_leaves_the_source_up_to_the_folds_own_cursor(tmp_path: Path) -> None:
-    left, random = Left(tmp_path), Random(0)
-    lengths = {random.randrange(left.size) for _ in range(SAMPLES)}
+def test_wal_truncated_anywhere_leaves_the_source_up_to_the_folds_cursor(tmp_path: Path) -> None:
+    killed, random = KilledFold(tmp_path), Random(0)
+    lengths = {random.randrange(killed.size) for _ in range(SAMPLES)}
     lengths |= {
-        block + near for block in range(RECORD_BLOCK_BYTES, left.size, RECORD_BLOCK_BYTES) for near in (-7, 0, 7)
+        block + near for block in range(RECORD_BLOCK_BYTES, killed.size, RECORD_BLOCK_BYTES) for near in (-7, 0, 7)
     }
-    _cut_each(left, {0, *lengths, left.size - 1})
-    left.put(left.content)
-    assert left.look() == left.last_seq
+    _cut_each(killed, {0, *lengths, killed.size - 1})
+    killed.write_wal(killed.content)
+    assert killed.open_and_check() == killed.last_seq
 
 
-def test_flipped_byte_of_the_wal_is_told_or_leaves_the_source_up_to_the_folds_own_cursor(tmp_path: Path) -> None:
-    left, random = Left(tmp_path), Random(1)
-    for at in (random.randrange(left.size) for _ in range(SAMPLES)):
-        left.put(left.flipped(at))
+def test_flipped_byte_of_the_wal_raises_or_leaves_the_source_up_to_the_folds_cursor(tmp_path: Path) -> None:
+    killed, random = KilledFold(tmp_path), Random(1)
+    for offset in (random.randrange(killed.size) for _ in range(SAMPLES)):
+        killed.write_wal(killed.flipped(offset))
         try:
-            found = left.look()
+            seq = killed.open_and_check()
         except DataCorrupt:
             continue
-        assert found < left.last_seq, f"byte {at} was read as if nothing were wrong"
+        assert seq < killed.last_seq, f"byte {offset} was read as if nothing were wrong"
 
 
-def test_fold_that_went_on_behind_a_cut_or_damaged_wal_has_no_hole_after_the_next_kill(tmp_path: Path) -> None:
-    left, random = Left(tmp_path), Random(2)
-    shutil.copytree(left.path, tmp_path / "whole")
+def test_fold_that_continued_after_a_truncated_or_damaged_wal_has_no_gap_after_a_kill(tmp_path: Path) -> None:
+    killed, random = KilledFold(tmp_path), Random(2)
+    shutil.copytree(killed.path, tmp_path / "whole")
     for number in range(LIVES):
-        at = random.randrange(left.size)
-        left.put(left.flipped(at) if number % 2 else left.content[:at])
-        fold = RocksFold(left.path)
-        applied = left.check(fold)
+        offset = random.randrange(killed.size)
+        killed.write_wal(killed.flipped(offset) if number % 2 else killed.content[:offset])
+        fold = RocksFold(killed.path)
+        applied = killed.check(fold)
         fold.apply(fold_writer.step(applied + 1))
-        shutil.copytree(left.path, tmp_path / "killed")
+        shutil.copytree(killed.path, tmp_path / "killed")
         fold.close()
         again = RocksFold(tmp_path / "killed")
-        assert left.check(again) == applied + fold_writer.FRAME, at
+        assert killed.check(again) == applied + fold_writer.FRAME, offset
         again.close()
         shutil.rmtree(tmp_path / "killed")
-        shutil.rmtree(left.path)
-        shutil.copytree(tmp_path / "whole", left.path)
+        shutil.rmtree(killed.path)
+        shutil.copytree(tmp_path / "whole", killed.path)
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("part", range(PARTS))
-def test_wal_cut_all_over_its_last_64_kib_leaves_the_source_up_to_the_folds_own_cursor(
+def test_wal_truncated_within_its_last_64_kib_leaves_the_source_up_to_the_folds_cursor(
     part: int, tmp_path: Path
 ) -> None:
-    left = Left(tmp_path)
+    killed = KilledFold(tmp_path)
     share = TAIL_BYTES // PARTS
-    first = left.size - TAIL_BYTES + part * share
-    _cut_each(left, range(first, first + share, STRIDE))
+    first = killed.size - TAIL_BYTES + part * share
+    _cut_each(killed, range(first, first + share, STRIDE))

@@ -19,11 +19,11 @@ def write(seq: int) -> FoldWrite:
 
 
 def seqs(fold: SimFold) -> list[int]:
-    """Seqs of the entries; that the cursor and the writer agree is checked on the way."""
-    found = sorted(row.seq for row in fold.view(TOPIC).next_page(1_000, 1 << 20))
-    assert fold.applied(TOPIC) == (found[-1] if found else 0)
-    assert fold.writers(TOPIC) == ({"w": WriterState(1, b"%d" % found[-1])} if found else {})
-    return found
+    """Seqs of the entries, after a check that cursor and writer agree."""
+    entry_seqs = sorted(row.seq for row in fold.view(TOPIC).next_page(1_000, 1 << 20))
+    assert fold.applied(TOPIC) == (entry_seqs[-1] if entry_seqs else 0)
+    assert fold.writers(TOPIC) == ({"w": WriterState(1, b"%d" % entry_seqs[-1])} if entry_seqs else {})
+    return entry_seqs
 
 
 def test_kill_keeps_every_write() -> None:
@@ -33,7 +33,7 @@ def test_kill_keeps_every_write() -> None:
     assert seqs(fold.kill()) == [1, 2, 3, 4, 5]
 
 
-def test_power_keeps_what_was_flushed_and_some_prefix_of_the_rest() -> None:
+def test_power_loss_keeps_flushed_writes_and_a_prefix_of_the_rest() -> None:
     outcomes = set()
     for seed in range(60):
         fold = SimFold(seed)
@@ -47,7 +47,7 @@ def test_power_keeps_what_was_flushed_and_some_prefix_of_the_rest() -> None:
     assert outcomes == {(1, 2), (1, 2, 3), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6)}
 
 
-def test_what_power_left_stays() -> None:
+def test_writes_that_survived_a_power_loss_stay() -> None:
     fold = SimFold(5)
     for seq in range(1, 9):
         fold.apply([write(seq)])
@@ -58,7 +58,7 @@ def test_what_power_left_stays() -> None:
         assert seqs(fold) == left
 
 
-def test_outcome_is_the_seeds() -> None:
+def test_outcome_depends_on_the_seed_alone() -> None:
     def outcome(seed: int) -> list[int]:
         fold = SimFold(seed)
         for seq in range(1, 30):
@@ -69,7 +69,7 @@ def test_outcome_is_the_seeds() -> None:
     assert len({tuple(outcome(seed)) for seed in range(10)}) > 3
 
 
-def test_deleted_topic_may_come_back_with_power_loss_only() -> None:
+def test_deleted_topic_can_return_only_after_power_loss() -> None:
     outcomes = set()
     for seed in range(20):
         fold = SimFold(seed)
@@ -81,7 +81,7 @@ def test_deleted_topic_may_come_back_with_power_loss_only() -> None:
     assert outcomes == {(), (TOPIC,)}
 
 
-def test_stalled_write_is_not_applied_and_may_be_tried_again() -> None:
+def test_stalled_write_is_not_applied_and_can_be_repeated() -> None:
     fold = SimFold(0)
     fold.stall(2)
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_stalled_write_is_not_applied_and_may_be_tried_again() -> None:
     assert seqs(fold) == [1]
 
 
-def test_failed_write_is_there_whole_or_not_at_all_when_reopened() -> None:
+def test_failed_write_is_applied_completely_or_not_at_all_after_a_reopen() -> None:
     outcomes = set()
     for seed in range(20):
         fold = SimFold(seed)

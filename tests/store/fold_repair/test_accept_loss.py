@@ -1,4 +1,4 @@
-"""Folds that are lost and settled for: what is left counts from then on, and a base of it is made."""
+"""Accepted losses of folds: the readable rest becomes the fold, and a base of it is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eddyline.store.shard.shard import Shard
 
 
-async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
+async def test_accepted_fold_has_the_remaining_entries_also_after_restarts() -> None:
     lives = Lives()
     await lives.run(fill)
     before = await entries_of(lives)
@@ -41,14 +41,14 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
         assert not (await link.settle_fold("kv")).settled
         topic = link._table.get("kv")
         assert topic.base is None
-        lives.clock.advance(60)  # no burst of appends any more
+        lives.clock.advance(60)  # the write burst is over
         assert await link._parts.maintenance.round()
         assert topic.base is not None
 
     await lives.run(settle, kill=True)
     left = await entries_of(lives)
     assert b"late" in {row.key for row in left}
-    # From now on the base is enough, and what is damaged is not needed.
+    # From now on the base suffices, and the damaged files are not needed.
     lives.fold = SimFold(0)
     assert await entries_of(lives) == left
 
@@ -60,7 +60,7 @@ async def test_lost_fold_is_settled_with_what_is_left_and_stays_so() -> None:
     await lives.run(check)
 
 
-async def test_fold_with_a_damaged_base_is_settled_with_all_that_the_log_still_has() -> None:
+async def test_fold_accepted_with_a_damaged_base_has_all_of_the_remaining_log() -> None:
     lives = Lives()
 
     async def with_base(link: Shard) -> None:
@@ -102,7 +102,7 @@ async def _in_a_base_alone(link: Shard) -> None:
 
 
 @pytest.mark.parametrize("put_back", [False, True])
-async def test_fold_that_was_lost_with_its_base_alone_has_a_new_base_soon(put_back: bool) -> None:
+async def test_fold_lost_with_its_base_alone_soon_has_a_new_base(put_back: bool) -> None:
     lives = Lives()
     await lives.run(_in_a_base_alone)
     await lives.run(nothing)

@@ -1,4 +1,4 @@
-"""Comparing two folds, held against the plain rule on dicts."""
+"""Comparison of two folds, compared with the plain rule on dicts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ROWS = st.dictionaries(
 
 
 @given(ROWS, ROWS, st.booleans(), st.integers(0, 5), st.integers(1, 5))
-def test_outcome_is_that_of_the_plain_rule(
+def test_result_equals_the_plain_rule(
     left: dict[bytes, Record], right: dict[bytes, Record], alike: bool, findings_max: int, page_entries: int
 ) -> None:
     right = {**left, **dict(list(right.items())[:2])} if alike else right
@@ -75,14 +75,14 @@ def test_outcome_is_that_of_the_plain_rule(
         module.PAGE_ENTRIES = old  # type: ignore[misc]
 
 
-def test_every_field_is_told() -> None:
+def test_every_differing_field_is_reported() -> None:
     left = Record(1, 2, 3, Op.PUT, b"k", b"d", "t", "n", (MetaEntry("a", b""),), b"v")
     right = Record(2, 3, 4, Op.PUT, b"k")
     (finding,) = compare(filled({b"k": left}).view(1), filled({b"k": right}).view(1), findings_max=1).findings
     assert finding == KeyFinding(b"k", FindingKind.DIFFERING, FIELDS)
 
 
-def test_equal_folds_of_both_kinds_are_equal_and_progress_is_told(
+def test_equal_folds_of_both_kinds_are_equal_and_progress_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE_ENTRIES", 100)

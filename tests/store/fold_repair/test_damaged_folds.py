@@ -1,4 +1,4 @@
-"""Real folds that were deleted, cut or damaged between two lives of a store: what is served then is what the log gives."""
+"""Real folds deleted, truncated or damaged between two runs of a store: the store then serves the log's state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def life(data_dir: Path, copy: Path) -> list[Record]:
 
 
 async def found_in(data_dir: Path) -> list[Record]:
-    """What a store serves, and again after it was stopped and started."""
+    """Entries that a store serves, before and after a restart."""
     async with real_store(data_dir) as link:
         assert [row.key for row in await entries(link, "other")] == [b"o"]
         first = await entries(link)
@@ -68,7 +68,7 @@ def files(data_dir: Path, name: str) -> list[Path]:
 
 
 @pytest.mark.crash
-async def test_wal_of_the_fold_cut_anywhere_gives_what_the_log_gives(tmp_path: Path) -> None:
+async def test_fold_with_a_truncated_wal_equals_the_log(tmp_path: Path) -> None:
     expected = await life(tmp_path / "life", tmp_path / "killed")
     (wal,) = files(tmp_path / "killed", ".log")
     size = wal.stat().st_size
@@ -87,9 +87,9 @@ def _delete(path: Path) -> None:
 
 
 def _flip(name: str, part: float, path: Path) -> None:
-    found = files(path, name)
-    assert found
-    for file in found:
+    paths = files(path, name)
+    assert paths
+    for file in paths:
         content = bytearray(file.read_bytes())
         content[int(len(content) * part)] ^= 0x5A
         file.write_bytes(content)
@@ -112,9 +112,9 @@ def _remove(name: str, path: Path) -> None:
         *[pytest.param(partial(_remove, name), id=f"{name} gone") for name in (".sst", "MANIFEST", "CURRENT", ".log")],
     ],
 )
-async def test_damaged_fold_gives_what_the_log_gives(tmp_path: Path, hurt: Callable[[Path], None]) -> None:
+async def test_damaged_fold_equals_the_log_after_the_start(tmp_path: Path, hurt: Callable[[Path], None]) -> None:
     expected = await life(data_dir := tmp_path / "life", tmp_path / "killed")
-    # A clean stop writes all out to tables.
+    # A clean stop flushes everything to tables.
     hurt(data_dir)
     assert await found_in(data_dir) == expected
     if files(tmp_path / "killed", ".sst"):
@@ -122,14 +122,14 @@ async def test_damaged_fold_gives_what_the_log_gives(tmp_path: Path, hurt: Calla
         assert await found_in(tmp_path / "killed") == expected
 
 
-async def test_block_found_damaged_by_a_read_is_told_counted_and_mended_by_the_next_start(tmp_path: Path) -> None:
+async def test_block_damaged_at_a_read_is_reported_counted_and_repaired_by_the_next_start(tmp_path: Path) -> None:
     data_dir = tmp_path / "life"
     expected = await life(data_dir, tmp_path / "killed")
     table = max(files(data_dir, ".sst"), key=lambda path: path.stat().st_size)
     content = bytearray(table.read_bytes())
     content[len(content) // 3] ^= 0xFF
     table.write_bytes(content)
-    # A fold too large to be read whole at the start.
+    # The fold is too large for the complete read at a start.
     async with real_store(data_dir, checked_bytes=0) as link:
         assert link.status().corrupt_count == 0
         with pytest.raises(DataCorrupt):
@@ -137,10 +137,10 @@ async def test_block_found_damaged_by_a_read_is_told_counted_and_mended_by_the_n
         assert link.status().corrupt_count == 1
         assert (await append(link, "kv", puts(("more", "1")))).last_seq
         assert [row.key for row in await entries(link, "other")] == [b"o"]
-    told: list[RecoveryProgress] = []
-    async with real_store(data_dir, checked_bytes=0, tell=told.append) as link:
+    steps: list[RecoveryProgress] = []
+    async with real_store(data_dir, checked_bytes=0, tell=steps.append) as link:
         assert [row for row in await entries(link) if row.key != b"more"] == expected
     (day,) = (data_dir / "orphans").iterdir()
     assert (day / "fold" / "CURRENT").exists()
-    assert all(step.replayed_bytes <= step.total_bytes for step in told)
-    assert told[-1].replayed_bytes > told[0].replayed_bytes
+    assert all(step.replayed_bytes <= step.total_bytes for step in steps)
+    assert steps[-1].replayed_bytes > steps[0].replayed_bytes

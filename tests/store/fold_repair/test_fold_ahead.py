@@ -1,5 +1,5 @@
-"""A fold that is ahead of its log after a power failure is right: checks say so, and a fold made anew has it all, from the
-base that is made of it; where the fold is lost before there is one, its topic says so."""
+"""A fold ahead of its log after a power failure is correct: checks pass, and a rebuild uses the base written from it.
+If the fold is lost before that base exists, its topic reports the loss."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ async def ahead(clock: ManualClock) -> tuple[SimFs, SimFold]:
                 await append(link, "kv", puts(("k1", "v")), writer=move(b"", b"1"))
                 await clock.pass_time(1.5)
                 await append(link, "kv", puts(("k1", "w"), ("k2", "w")), writer=move(b"1", b"2"))
-                fold.flush()  # RocksDB wrote its memtable out by itself
+                fold.flush()  # as if RocksDB flushed its memtable
                 fs.crashed = True
         except* Crashed:
             pass
         left, kept = fs.reboot("power", seed=seed), fold.power()
         async with sim_store(left, kept, clock) as link:
-            found = await link.read_records("kv", after_seq=0, limit=100)
-            if next(getattr(item, "count", 0) for item in found.items) == 1:
+            page = await link.read_records("kv", after_seq=0, limit=100)
+            if next(getattr(item, "count", 0) for item in page.items) == 1:
                 return left.reboot("kill"), kept
     raise AssertionError("no seed loses the frame")
 
 
-async def test_fold_that_is_ahead_is_told_right() -> None:
+async def test_fold_ahead_of_its_log_passes_the_check() -> None:
     clock = ManualClock()
     fs, fold = await ahead(clock)
     async with sim_store(fs, fold.kill(), clock) as link:
@@ -46,7 +46,7 @@ async def test_fold_that_is_ahead_is_told_right() -> None:
         assert verdict.differing_count == 0
 
 
-async def test_fold_made_anew_has_what_the_positions_say() -> None:
+async def test_rebuilt_fold_matches_the_positions() -> None:
     clock = ManualClock()
     fs, fold = await ahead(clock)
     async with sim_store(fs, fold.kill(), clock) as link:
@@ -57,7 +57,7 @@ async def test_fold_made_anew_has_what_the_positions_say() -> None:
         assert not again.deduplicated or page.entries[0] is not None, "the move is known, its entry is not"
 
 
-async def test_fold_that_is_lost_before_its_base_is_told() -> None:
+async def test_fold_lost_before_its_base_is_reported() -> None:
     clock = ManualClock()
     fs, _ = await ahead(clock)
     async with sim_store(fs, SimFold(0), clock) as link:

@@ -1,4 +1,5 @@
-"""Folds that are missing, damaged or behind when a store starts: what is served is what base and log give, or is refused."""
+"""Folds that are missing, damaged or behind at a store's start: the store serves the state of base and log, or refuses
+reads."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("kill", [False, True])
-async def test_missing_fold_is_made_of_the_log(kill: bool) -> None:
+async def test_missing_fold_is_rebuilt_from_the_log(kill: bool) -> None:
     lives = Lives()
     await lives.run(fill)
     expected = await entries_of(lives)
@@ -43,7 +44,7 @@ async def test_missing_fold_is_made_of_the_log(kill: bool) -> None:
     assert await entries_of(lives) == expected
 
 
-async def test_fold_that_lost_what_was_synced_is_not_used() -> None:
+async def test_fold_that_lost_synced_writes_is_not_used() -> None:
     lives = Lives()
     old: list[SimFold] = []
 
@@ -51,13 +52,13 @@ async def test_fold_that_lost_what_was_synced_is_not_used() -> None:
         await fill(link)
         old.append(deepcopy(lives.fold))
         await append(link, "kv", puts(("late", "1")))
-        found = await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"k1"))
-        assert found.deleted_count
+        result = await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"k1"))
+        assert result.deleted_count
 
     await lives.run(fill_and_copy)
     expected = await entries_of(lives)
     assert b"k1" not in {row.key for row in expected}
-    # One frame short, yet level with the catalog's head: only its checkpoint tells that the erasure is lost.
+    # One frame short, but at the catalog's head: only its checkpoint number shows that the erasure is lost.
     stale = old[0]
     stale.apply([FoldWrite(1, lives.fold.applied(1), [], [])])
     lives.fold, lives.opened = stale.kill(), []
@@ -65,7 +66,7 @@ async def test_fold_that_lost_what_was_synced_is_not_used() -> None:
     assert len(lives.opened) == 2
 
 
-async def test_fold_that_cannot_be_opened_is_set_aside_and_made_anew() -> None:
+async def test_fold_that_cannot_be_opened_is_quarantined_and_rebuilt() -> None:
     lives = Lives()
     await lives.run(fill)
     expected = await entries_of(lives)
@@ -88,7 +89,7 @@ async def test_fold_that_cannot_be_opened_is_set_aside_and_made_anew() -> None:
     assert not lives.fs.exists(fold_dir)
 
 
-async def test_fold_of_another_store_refuses_the_start_and_stays() -> None:
+async def test_fold_of_another_store_makes_the_start_fail_and_stays() -> None:
     lives, other = Lives(), Lives()
     await lives.run(fill)
     other.clock.advance(1)
@@ -100,7 +101,7 @@ async def test_fold_of_another_store_refuses_the_start_and_stays() -> None:
     assert not lives.fs.exists(LAYOUT.orphans)
 
 
-async def test_deleted_keys_and_trimmed_history_come_back_as_they_were() -> None:
+async def test_deleted_keys_and_trimmed_history_are_rebuilt_unchanged() -> None:
     lives = Lives()
 
     async def work(link: Shard) -> None:
@@ -118,7 +119,7 @@ async def test_deleted_keys_and_trimmed_history_come_back_as_they_were() -> None
     assert await entries_of(lives) == expected
 
 
-async def test_gaps_of_lost_seqs_are_no_holes() -> None:
+async def test_gaps_of_lost_seqs_are_not_missing_records() -> None:
     lives = Lives()
     await lives.run(fill, kill=True)
     lives.fs = lives.fs.reboot("power")
@@ -155,7 +156,7 @@ class Killed(Exception):
     """The process died."""
 
 
-async def test_repair_that_is_cut_off_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_interrupted_repair_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eddyline.store.fold_repair.rebuild.WRITE_ENTRIES", 2)
     lives = Lives()
     await lives.run(partial(fill, count=60))
@@ -182,7 +183,7 @@ async def test_repair_that_is_cut_off_goes_on_where_it_was(monkeypatch: pytest.M
     assert len(lives.opened) == lives_taken + 3, "each start went on with the same fold"
 
 
-async def test_fold_without_log_is_lost_and_says_so_on_every_read_of_it() -> None:
+async def test_fold_without_its_log_is_lost_and_its_reads_are_refused() -> None:
     lives = Lives()
     await lives.run(fill)
     expected = await entries_of(lives)
@@ -210,11 +211,11 @@ async def test_fold_without_log_is_lost_and_says_so_on_every_read_of_it() -> Non
 
     await lives.run(served)
     await lives.run(refused)
-    # The file is put back: the next start finds all.
+    # The file is restored: the next start reads everything.
     flip(lives, segment)
-    found = await entries_of(lives)
-    assert [row for row in found if row.key != b"k0"] == [row for row in expected if row.key != b"k0"]
-    assert {row.key: row.data for row in found}[b"k0"] == b"late"
+    result = await entries_of(lives)
+    assert [row for row in result if row.key != b"k0"] == [row for row in expected if row.key != b"k0"]
+    assert {row.key: row.data for row in result}[b"k0"] == b"late"
     lives.opened = []
     await lives.run(nothing)
     assert len(lives.opened) == 1
@@ -245,7 +246,7 @@ async def test_start_killed_between_loss_and_catalog_serves_no_part_of_a_fold() 
     assert crash_at > 20
 
 
-async def test_lost_topic_can_be_deleted_and_made_anew() -> None:
+async def test_topic_with_a_lost_fold_can_be_deleted_and_recreated() -> None:
     lives = Lives()
     await lives.run(fill)
     flip(lives, first_segment(lives))
@@ -260,7 +261,7 @@ async def test_lost_topic_can_be_deleted_and_made_anew() -> None:
     await lives.run(anew)
 
 
-async def test_fold_goes_on_from_a_base() -> None:
+async def test_fold_is_rebuilt_from_a_base() -> None:
     lives = Lives()
 
     async def with_base(link: Shard) -> None:
@@ -275,13 +276,13 @@ async def test_fold_goes_on_from_a_base() -> None:
     await lives.run(with_base)
     expected = await entries_of(lives)
     assert {row.key for row in expected}.isdisjoint({b"k3", b"k5"})
-    # The log before the base is not needed any more.
+    # The log before the base is no longer needed.
     flip(lives, first_segment(lives))
     lives.fold = SimFold(0)
     assert await entries_of(lives) == expected
     assert lives.fold.base_seq(1) > 0
 
-    # A load that was cut off is done again, whatever it left.
+    # An interrupted load is repeated, whatever its remains.
     half = SimFold(0)
     half.set_store_id(lives.fold.store_id())
     half.set_checkpoint(lives.fold.checkpoint())
@@ -290,7 +291,7 @@ async def test_fold_goes_on_from_a_base() -> None:
     assert await entries_of(lives) == expected
 
 
-async def test_topics_without_fold_need_none() -> None:
+async def test_topics_without_a_fold_are_not_repaired() -> None:
     lives = Lives()
 
     async def fill_log(link: Shard) -> None:
@@ -308,7 +309,7 @@ async def test_topics_without_fold_need_none() -> None:
     await lives.run(look)
 
 
-async def test_large_records_are_not_gathered_into_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_records_are_not_joined_into_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     lives = Lives()
 
     async def large(link: Shard) -> None:

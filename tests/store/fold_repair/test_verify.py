@@ -1,4 +1,4 @@
-"""VerifyFold on a store that serves: a right fold is told right, a wrong one by its keys, whatever goes on meanwhile."""
+"""VerifyFold on a running store: a correct fold passes, a wrong one is reported by its keys, during any other work."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def fill(link: Shard, count: int = 30) -> None:
 
 
 def behind_the_back(link: Shard, *entries: tuple[bytes, bytes | None]) -> None:
-    """Write to the fold past the engine."""
+    """Write to the fold without the engine."""
     fold = link._engine.fold
     fold.apply([FoldWrite(1, fold.applied(1), list(entries), [])])
 
@@ -59,46 +59,46 @@ def entry(key: bytes, data: bytes, seq: int = 1) -> tuple[bytes, bytes]:
     return key, encode_entry(Record(seq, 1, 0, Op.PUT, key, data))
 
 
-async def test_right_fold_is_told_right() -> None:
+async def test_correct_fold_passes() -> None:
     async with sim_store() as link:
         await fill(link)
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"k3"))
         await link.delete_records("kv", before_seq=50)
-        found = await verdict(link)
-        assert (found.differing_count, found.entry_count, found.base_seq) == (0, 8, 0)
-        assert found.fold_seq == (await link.get_topic("kv")).head_seq
+        result = await verdict(link)
+        assert (result.differing_count, result.entry_count, result.base_seq) == (0, 8, 0)
+        assert result.fold_seq == (await link.get_topic("kv")).head_seq
         base = link._parts.maintenance._planner._bases
         await base.make(link._table.get("kv"))
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.EQ, b"k4"))
         await append(link, "kv", puts(("k5", "new")))
         after = await verdict(link)
-        assert (after.differing_count, after.entry_count, after.base_seq) == (0, 7, found.fold_seq)
+        assert (after.differing_count, after.entry_count, after.base_seq) == (0, 7, result.fold_seq)
 
 
-async def test_wrong_entries_are_told_by_their_keys() -> None:
+async def test_wrong_entries_are_reported_by_key() -> None:
     async with sim_store() as link:
         await fill(link)
         behind_the_back(link, entry(b"k1", b"forged"), (b"k2", None), entry(b"extra", b"1"))
-        found = await verdict(link)
-        assert found.differing_count == 3
-        assert found.findings == (
+        result = await verdict(link)
+        assert result.differing_count == 3
+        assert result.findings == (
             "key 'extra' is there and should not be",
             "key 'k1' differs in seq, ts_ms, data",
             "key 'k2' is missing",
         )
-        assert (await verdict(link)).findings == found.findings, "nothing was changed"
+        assert (await verdict(link)).findings == result.findings, "nothing was changed"
 
 
 async def test_findings_are_bounded() -> None:
     async with sim_store() as link:
         await fill(link)
         behind_the_back(link, *[entry(b"x%04d" % number, b"1") for number in range(FINDINGS_MAX + 20)])
-        found = await verdict(link)
-        assert found.differing_count == FINDINGS_MAX + 20
-        assert len(found.findings) == FINDINGS_MAX
+        result = await verdict(link)
+        assert result.differing_count == FINDINGS_MAX + 20
+        assert len(result.findings) == FINDINGS_MAX
 
 
-async def test_appends_and_deletes_meanwhile_are_in_neither() -> None:
+async def test_concurrent_appends_and_deletes_are_not_compared() -> None:
     async with sim_store() as link:
         await fill(link)
         head_seq = (await link.get_topic("kv")).head_seq
@@ -107,12 +107,12 @@ async def test_appends_and_deletes_meanwhile_are_in_neither() -> None:
         await append(link, "kv", puts(("late", "1"), ("k1", None)))
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.PREFIX, b"k"))
         rest = [step async for step in steps]
-        found = rest[-1]
-        assert isinstance(found, FoldVerdict)
-        assert (found.fold_seq, found.differing_count, found.entry_count) == (head_seq, 0, 9)
+        result = rest[-1]
+        assert isinstance(result, FoldVerdict)
+        assert (result.fold_seq, result.differing_count, result.entry_count) == (head_seq, 0, 9)
 
 
-async def test_one_check_at_a_time_and_an_abandoned_one_leaves_room() -> None:
+async def test_one_check_at_a_time_and_a_cancelled_one_frees_its_place() -> None:
     async with sim_store() as link:
         await fill(link)
         steps = link.verify_fold("kv")
@@ -144,7 +144,7 @@ async def test_damaged_log_gives_no_verdict() -> None:
         assert [step async for step in link.range_entries("kv")], "the fold itself is served"
 
 
-async def test_base_that_is_replaced_meanwhile_ends_the_check_and_is_no_damage() -> None:
+async def test_base_replaced_during_the_check_ends_it_without_damage() -> None:
     async with sim_store() as link:
         await fill(link)
         bases, topic = link._parts.maintenance._planner._bases, link._table.get("kv")
@@ -159,7 +159,7 @@ async def test_base_that_is_replaced_meanwhile_ends_the_check_and_is_no_damage()
         assert (await verdict(link)).differing_count == 0
 
 
-async def test_log_that_is_sealed_meanwhile_ends_the_check_and_is_no_damage() -> None:
+async def test_log_sealed_during_the_check_ends_it_without_damage() -> None:
     async with sim_store() as link:
         await fill(link)
         topic = link._table.get("kv")
@@ -182,8 +182,8 @@ async def test_stopped_directory_is_checked_without_an_engine() -> None:
         topic = link._table.get("kv")
         source = FoldSource(link._parts.log.files, LAYOUT, topic, through_seq=fold.applied(1))
         view = fold.view(1)
-        found = run_fold_check(1, source=source, actual=view, scratch=SimFold(1))
-        assert (found.differing_count, found.entry_count) == (0, 9)
+        result = run_fold_check(1, source=source, actual=view, scratch=SimFold(1))
+        assert (result.differing_count, result.entry_count) == (0, 9)
         source.close()
         view.close()
 
@@ -192,7 +192,7 @@ def large(number: int, count: int = 2000) -> Batch:
     return puts(*[(f"key-{i:05}", f"{number}-{i}") for i in range(count)])
 
 
-async def test_real_store_is_checked_beside_appends_and_leaves_no_second_fold(tmp_path: Path) -> None:
+async def test_real_store_is_checked_during_appends_and_keeps_no_second_fold(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     async with real_store(data_dir, workers=threaded) as link:
         await kv_topic(link)
@@ -214,11 +214,11 @@ async def test_real_store_is_checked_beside_appends_and_leaves_no_second_fold(tm
             stop.set()
         assert appended > 5
         behind_the_back(link, entry(b"key-01234", b"flipped", 7))
-        found = await verdict(link)
-        assert found.differing_count == 1
-        assert found.findings[0].startswith("key 'key-01234' differs in")
+        result = await verdict(link)
+        assert result.differing_count == 1
+        assert result.findings[0].startswith("key 'key-01234' differs in")
         assert not scratch_of(data_dir).exists()
-        # One that is broken off in the middle, as by a client that goes away.
+        # Cancelled half-way, as by a client that disconnects.
         steps = link.verify_fold("kv")
         await anext(steps)
         assert scratch_of(data_dir).exists()

@@ -1,4 +1,4 @@
-"""The check of a stopped directory: a clean one passes, each damage gives its finding, and nothing is changed by looking."""
+"""Check of a stopped directory: a clean one passes, each damage gives its finding, and the check changes nothing."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ if TYPE_CHECKING:
     from eddyline.store.shard.shard import Shard
 
 FLIPS = 60
-"""Bits turned a file kind: each costs a whole check, 30 ms."""
+"""Flipped bits for each kind of file: each costs a whole check, 30 ms."""
 
 
-class Checked(NamedTuple):
-    """What a check said."""
+class CheckOutput(NamedTuple):
+    """Output of a check."""
 
     code: int
     findings: list[dict[str, str | int]]
     summary: dict[str, int]
 
     @property
-    def found(self) -> list[tuple[str | int, str]]:
+    def locations(self) -> list[tuple[str | int, str]]:
+        """Severity and file of each finding."""
         return [(finding["severity"], str(finding["file"])) for finding in self.findings]
 
 
@@ -105,13 +106,13 @@ def data_dir(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def check(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> Checked:
+def check(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> CheckOutput:
     before = dict(content(data_dir))
     code = fsck([str(data_dir), "-o", "json"])
     assert dict(content(data_dir)) == before, "a check changes no byte"
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [list(line) for line in lines[:-1]] == [["severity", "file", "offset", "what", "to_do"]] * (len(lines) - 1)
-    return Checked(code, lines[:-1], lines[-1]["summary"])
+    return CheckOutput(code, lines[:-1], lines[-1]["summary"])
 
 
 def content(data_dir: Path) -> Iterator[tuple[str, bytes]]:
@@ -141,7 +142,7 @@ def test_clean_directory_passes(data_dir: Path, capsys: pytest.CaptureFixture[st
     assert checked.summary["files"] >= 5
 
 
-def test_flipped_bits_of_segments_and_identity_are_found_wherever_they_are(
+def test_every_flipped_bit_of_segments_and_identity_is_reported(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = random.Random(7)
@@ -152,12 +153,12 @@ def test_flipped_bits_of_segments_and_identity_are_found_wherever_they_are(
             flip(path, bit)
             checked = check(data_dir, capsys)
             assert checked.code == 1, f"{path} bit {bit}"
-            assert set(checked.found) == {("error", str(path))}, f"{path} bit {bit}"
+            assert set(checked.locations) == {("error", str(path))}, f"{path} bit {bit}"
             assert f"{path} is corrupt at" not in str(checked.findings[0]["what"])
             path.write_bytes(whole)
 
 
-def test_flipped_bits_of_the_wal_are_found_or_lie_in_zeros_behind_its_end(
+def test_flipped_bits_of_the_wal_are_reported_unless_after_its_end(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen, path = random.Random(8), newest_wal(data_dir)
@@ -169,38 +170,38 @@ def test_flipped_bits_of_the_wal_are_found_or_lie_in_zeros_behind_its_end(
         checked = check(data_dir, capsys)
         is_frame = bit // 8 < frames
         assert checked.code == int(is_frame), f"bit {bit}"
-        assert checked.found.count(("error", str(path))) == int(is_frame), f"bit {bit}"
-        # What a start refuses is no tail that it cuts.
-        assert not is_frame or ("note", str(path)) not in checked.found, f"bit {bit}"
+        assert checked.locations.count(("error", str(path))) == int(is_frame), f"bit {bit}"
+        # Damage that makes a start fail is no tail to cut.
+        assert not is_frame or ("note", str(path)) not in checked.locations, f"bit {bit}"
         path.write_bytes(whole)
 
 
-def test_missing_identity_is_told_as_the_start_takes_it(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_identity_is_reported_as_a_start_treats_it(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Layout(data_dir).identity.unlink()
     checked = check(data_dir, capsys)
-    assert (checked.code, checked.found) == (1, [("error", str(Layout(data_dir).identity))])
+    assert (checked.code, checked.locations) == (1, [("error", str(Layout(data_dir).identity))])
 
 
-def test_missing_files_are_named(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_are_reported(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (segments(data_dir)[0], newest_wal(data_dir)):
         kept = path.rename(data_dir.parent / "kept")
         checked = check(data_dir, capsys)
-        assert (checked.code, checked.found) == (1, [("error", str(path))])
+        assert (checked.code, checked.locations) == (1, [("error", str(path))])
         assert "missing" in str(checked.findings[0]["what"])
         kept.rename(path)
 
 
-def test_catalog_that_is_gone_is_one_finding_and_files_are_looked_at_all_the_same(
+def test_missing_catalog_is_one_finding_and_files_are_still_checked(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(Layout(data_dir).catalog)
-    assert check(data_dir, capsys).found == [("error", str(Layout(data_dir).catalog))]
+    assert check(data_dir, capsys).locations == [("error", str(Layout(data_dir).catalog))]
     flip(segments(data_dir)[0], 1000)
-    found = [("error", str(Layout(data_dir).catalog)), ("error", str(segments(data_dir)[0]))]
-    assert check(data_dir, capsys).found == found
+    expected = [("error", str(Layout(data_dir).catalog)), ("error", str(segments(data_dir)[0]))]
+    assert check(data_dir, capsys).locations == expected
 
 
-def test_fold_that_differs_is_told_by_its_keys(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differing_fold_is_reported_by_keys(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Layout(data_dir).fold
     families = {name: Options(raw_mode=True) for name in ("data", "meta")}
     database = Rdict(str(path), Options(raw_mode=True), families)
@@ -212,18 +213,18 @@ def test_fold_that_differs_is_told_by_its_keys(data_dir: Path, capsys: pytest.Ca
     del data
     database.close()
     checked = check(data_dir, capsys)
-    assert (checked.code, checked.found) == (1, [("error", str(path))])
+    assert (checked.code, checked.locations) == (1, [("error", str(path))])
     assert f"key {key[8:]!r}"[4:].strip("b") in str(checked.findings[0]["what"])
 
 
-def test_log_that_lost_what_its_fold_has_is_a_warning(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_behind_its_fold_is_a_warning(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fold = RocksFold(Layout(data_dir).fold)
     (topic_id,) = fold.topics()
     head_seq = fold.applied(topic_id)
     fold.apply([FoldWrite(topic_id, head_seq + 3, [], [])])
     fold.close()
     checked = check(data_dir, capsys)
-    assert checked.found == [("warning", str(Layout(data_dir).fold))]
+    assert checked.locations == [("warning", str(Layout(data_dir).fold))]
     assert f"is at seq {head_seq + 3}, its log at {head_seq}" in str(checked.findings[0]["what"])
     assert "UNSYNCED" in str(checked.findings[0]["to_do"])
 
@@ -239,7 +240,7 @@ def test_log_that_lost_what_its_fold_has_is_a_warning(data_dir: Path, capsys: py
         ({"head_seq": 5}, "missing"),
     ],
 )
-def test_numbers_that_do_not_fit_the_rows_are_told(
+def test_numbers_that_do_not_match_the_rows_are_reported(
     data_dir: Path, capsys: pytest.CaptureFixture[str], change: dict[str, int], words: str
 ) -> None:
     catalog = RocksCatalog(Layout(data_dir).catalog)
@@ -256,19 +257,19 @@ def test_numbers_that_do_not_fit_the_rows_are_told(
     assert any(words in str(finding["what"]) for finding in checked.findings), checked.findings
 
 
-def test_flipped_bits_of_a_base_are_found(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flipped_bits_of_a_base_are_reported(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = with_base(data_dir)
     assert check(data_dir, capsys).findings == []
     chosen, whole = random.Random(9), path.read_bytes()
     for _ in range(FLIPS // 3):
         bit = chosen.randrange(8 * len(whole))
         flip(path, bit)
-        assert check(data_dir, capsys).found == [("error", str(path))], f"bit {bit}"
+        assert check(data_dir, capsys).locations == [("error", str(path))], f"bit {bit}"
         path.write_bytes(whole)
 
 
 def with_base(data_dir: Path) -> Path:
-    """Give the KV topic a base of its fold as it is; where it lies."""
+    """Write a base of the KV topic's present fold; return its path."""
     layout = Layout(data_dir)
     catalog, fold = RocksCatalog(layout.catalog), RocksFold(layout.fold)
     head, entries = catalog.load()
@@ -288,9 +289,7 @@ def with_base(data_dir: Path) -> Path:
     return path
 
 
-def test_flipped_bits_of_rocksdb_are_found_or_change_nothing(
-    data_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flipped_bits_of_rocksdb_are_reported_or_harmless(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clean = check(data_dir, capsys)
     chosen, layout = random.Random(10), Layout(data_dir)
     files = [path for path in (*layout.catalog.iterdir(), *layout.fold.iterdir()) if path.suffix in (".sst", ".log")]
@@ -305,7 +304,7 @@ def test_flipped_bits_of_rocksdb_are_found_or_change_nothing(
         path.write_bytes(whole)
 
 
-def test_foreign_files_are_told_and_those_set_aside_are_counted(
+def test_foreign_files_are_reported_and_quarantined_ones_counted(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     foreign = [segments(data_dir)[0].with_name("notes"), Layout(data_dir).wal / "notes"]
@@ -317,19 +316,19 @@ def test_foreign_files_are_told_and_those_set_aside_are_counted(
     (data_dir / "orphans" / "2026-01-01" / "one").touch()
     checked = check(data_dir, capsys)
     assert checked.code == 1
-    assert sorted(checked.found) == sorted(
+    assert sorted(checked.locations) == sorted(
         [("note", str(temporary))] + [("warning", str(path)) for path in foreign],
     )
     assert checked.summary["orphans"] == 1
     (data_dir / "README").touch()
-    assert ("error", str(data_dir / "README")) in check(data_dir, capsys).found
+    assert ("error", str(data_dir / "README")) in check(data_dir, capsys).locations
 
 
-def test_named_temporary_is_read_where_it_lies(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_temporary_named_by_the_log_is_read(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = segments(data_dir)[0]
     waiting = path.rename(path.with_name(path.name + ".tmp"))
     checked = check(data_dir, capsys)
-    assert (checked.code, checked.found) == (0, [("note", str(waiting))])
+    assert (checked.code, checked.locations) == (0, [("note", str(waiting))])
     flip(waiting, 1000)
     assert check(data_dir, capsys).code == 1
 
@@ -344,25 +343,25 @@ def test_torn_tail_of_a_stop_that_was_not_clean_is_a_note(data_dir: Path, capsys
     for number in later:
         (path.parent / f"{number:016x}.wal").unlink()
     checked = check(data_dir, capsys)
-    assert ("note", str(path)) in checked.found
-    assert not [found for found in checked.found if found[0] == "error"]
+    assert ("note", str(path)) in checked.locations
+    assert not [location for location in checked.locations if location[0] == "error"]
 
 
 @pytest.mark.parametrize(
-    ("stdout", "said"),
+    ("stdout", "error_text"),
     [
         ("> /dev/full", "standard output cannot be written: No space left on device"),
         (">&-", "standard output is closed"),
     ],
 )
-def test_output_that_cannot_be_written_is_one_line_and_no_finding(data_dir: Path, stdout: str, said: str) -> None:
+def test_unwritable_output_is_one_error_line(data_dir: Path, stdout: str, error_text: str) -> None:
     words = ("sh", "-c", f'"$0" -m eddyline.store fsck "$1" {stdout}', sys.executable, str(data_dir))
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, f"eddyline fsck: {said}")
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, f"eddyline fsck: {error_text}")
     assert "Traceback" not in ended.stderr
 
 
-def test_directory_in_use_or_none_cannot_be_checked(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_in_use_or_missing_cannot_be_checked(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = RealFs().lock(Layout(data_dir).lock, b"pid 1")
     assert fsck([str(data_dir)]) == 2
     assert "in use" in capsys.readouterr().err
@@ -372,7 +371,7 @@ def test_directory_in_use_or_none_cannot_be_checked(data_dir: Path, capsys: pyte
     assert "no store's data directory" in capsys.readouterr().err
 
 
-def test_program_says_one_line_a_finding_and_ends_with_its_code(data_dir: Path) -> None:
+def test_program_prints_one_line_per_finding_and_returns_its_code(data_dir: Path) -> None:
     flip(segments(data_dir)[0], 1000)
     done = subprocess.run(
         [sys.executable, "-m", "eddyline.store", "fsck", str(data_dir)], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""One conformance suite over every file system, and what only the real one has."""
+"""One conformance suite for every file system, and properties of the real one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Disk(NamedTuple):
-    """A file system and a directory on it to work in."""
+    """A file system and a working directory on it."""
 
     fs: Fs
     root: Path
@@ -60,7 +60,7 @@ def test_truncate_cuts_and_extends_with_zeros(disk: Disk) -> None:
     file.close()
 
 
-def test_create_keeps_what_is_there(disk: Disk) -> None:
+def test_create_keeps_an_existing_file(disk: Disk) -> None:
     file = disk.fs.open(disk.root / "a", create=True)
     write_all(file, [b"abc"], 0)
     again = disk.fs.open(disk.root / "a", create=True)
@@ -97,7 +97,7 @@ def test_names_are_listed_sorted_renamed_over_and_unlinked(disk: Disk) -> None:
     file.close()
 
 
-def test_handle_stays_good_when_its_file_is_renamed(disk: Disk) -> None:
+def test_handle_stays_valid_when_its_file_is_renamed(disk: Disk) -> None:
     file = disk.fs.open(disk.root / "old", create=True)
     disk.fs.rename(disk.root / "old", disk.root / "new")
     write_all(file, [b"abc"], 0)
@@ -128,7 +128,7 @@ def test_file_or_directory_moves_between_directories(disk: Disk) -> None:
     file.close()
 
 
-def test_move_replaces_an_empty_directory_and_nothing_else_that_is_no_file(disk: Disk) -> None:
+def test_move_replaces_a_file_or_an_empty_directory_only(disk: Disk) -> None:
     for name in ("a", "b", "full"):
         disk.fs.mkdir(disk.root / name)
     make_file(disk.fs, disk.root / "file")
@@ -157,7 +157,7 @@ def test_only_an_empty_directory_is_removed(disk: Disk) -> None:
     assert not disk.fs.exists(topic)
 
 
-def test_directory_is_removed_with_its_files_and_a_second_time_too(disk: Disk) -> None:
+def test_removal_of_a_directory_with_files_is_idempotent(disk: Disk) -> None:
     topic = disk.root / "topic"
     disk.fs.mkdir(topic)
     for name in ("a", "b"):
@@ -167,7 +167,7 @@ def test_directory_is_removed_with_its_files_and_a_second_time_too(disk: Disk) -
         assert disk.fs.listdir(disk.root) == []
 
 
-def test_tree_of_any_shape_is_removed_and_none_is_no_error(disk: Disk) -> None:
+def test_tree_of_any_shape_is_removed_and_a_missing_tree_is_no_error(disk: Disk) -> None:
     tree = disk.root / "tree"
     for directory in (tree, tree / "a", tree / "a" / "b", tree / "empty"):
         disk.fs.mkdir(directory)
@@ -180,7 +180,7 @@ def test_tree_of_any_shape_is_removed_and_none_is_no_error(disk: Disk) -> None:
         assert disk.fs.listdir(disk.root) == []
 
 
-def test_a_link_in_a_tree_goes_and_what_it_names_stays(tmp_path: Path) -> None:
+def test_link_in_a_removed_tree_is_removed_but_its_target_stays(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").touch()
@@ -191,7 +191,7 @@ def test_a_link_in_a_tree_goes_and_what_it_names_stays(tmp_path: Path) -> None:
     assert (kept / "file").exists()
 
 
-def test_cut_removal_of_a_directory_is_ended_by_the_next_one() -> None:
+def test_interrupted_removal_of_a_directory_is_completed_by_the_next() -> None:
     topic = Path("/topic")
     for crash_at in range(6, 20):
         fs = SimFs(crash_at=crash_at)
@@ -217,7 +217,7 @@ def test_free_bytes_are_those_of_a_directory_that_exists(disk: Disk) -> None:
         disk.fs.free_bytes(disk.root / "missing")
 
 
-def test_free_bytes_are_what_a_test_says() -> None:
+def test_free_bytes_of_the_simulated_disk_are_set_by_the_test() -> None:
     sim = SimFs()
     sim.free = 5
     faulty = FaultyFs(sim)
@@ -268,7 +268,7 @@ def test_write_without_progress_is_an_error() -> None:
         write_all(file, [b"abc"], 0)
 
 
-def test_fault_comes_at_its_call_and_lasts_if_it_says_so() -> None:
+def test_fault_occurs_at_its_call_and_lasts_if_configured() -> None:
     fs = FaultyFs(SimFs(), [Fault("fsync", 2, errno.EIO), Fault("pwritev", 1, errno.ENOSPC, lasting=True)])
     file = fs.open(Path("/a"), create=True)
     file.fsync()
@@ -297,9 +297,7 @@ def test_real_files_and_directories_are_for_their_owner_only(tmp_path: Path) -> 
     assert layout.identity.stat().st_mode & 0o777 == 0o600
 
 
-def test_real_file_that_the_kernel_opens_for_reading_only_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_file_that_opens_read_only_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"kept")
     kernel_open = os.open
 
@@ -319,7 +317,7 @@ def test_real_file_that_the_kernel_opens_for_reading_only_is_read(
         fs.open(tmp_path / "file", create=True)
 
 
-def test_real_file_on_a_disk_that_became_read_only_is_read(tmp_path: Path) -> None:
+def test_real_file_on_a_disk_that_became_read_only_is_readable(tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("nothing can be mounted here; the test above shows it without a mount")

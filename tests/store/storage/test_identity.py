@@ -1,4 +1,4 @@
-"""The identity file: written whole or not at all, and refused when it is not what was written."""
+"""The identity file: replaced atomically, and refused if damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST = Identity("local", 0, 1, instance=1, boot_id="boot-1", clean=False)
 SECOND = Identity("local", 0, 1, instance=2, boot_id="boot-1", clean=True)
 
 
-def test_fresh_directory_has_none() -> None:
+def test_fresh_directory_has_no_identity() -> None:
     fs = SimFs()
     LAYOUT.make_directories(fs)
     assert read_identity(fs, LAYOUT) is None
@@ -44,14 +44,14 @@ def test_every_flipped_bit_and_every_cut_is_refused() -> None:
         assert caught.value.metadata == {"file": "/data/identity", "offset": "0"}
 
 
-def test_later_format_is_refused_by_its_number() -> None:
+def test_later_format_is_refused_with_its_number() -> None:
     later = encode_identity(Identity("local", 0, 1, 1, "boot-1", clean=True, format=2))
     with pytest.raises(DataCorrupt, match="format 2"):
         decode_identity(LAYOUT.identity, later)
 
 
 @pytest.mark.parametrize("crash", ["kill", "power"])
-def test_crash_at_any_call_leaves_the_old_one_or_the_new(crash: str) -> None:
+def test_crash_at_any_call_leaves_the_old_identity_or_the_new_one(crash: str) -> None:
     base = SimFs()
     LAYOUT.make_directories(base)
     write_identity(base, LAYOUT, FIRST)

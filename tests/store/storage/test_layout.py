@@ -1,4 +1,4 @@
-"""Names of files, and what a name says."""
+"""File names and their parsers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ u32 = st.integers(0, (1 << 32) - 1)
 
 
 @given(st.builds(SegmentId, u64, u64, u32))
-def test_segment_name_says_which_segment(segment: SegmentId) -> None:
+def test_segment_name_is_parsed_to_its_id(segment: SegmentId) -> None:
     assert parse_segment_name(segment_file(DIRECTORY, segment).name) == segment
 
 
 @given(u64, u32)
-def test_base_name_says_which_base(seq: int, generation: int) -> None:
+def test_base_name_is_parsed_to_its_id(seq: int, generation: int) -> None:
     assert parse_base_name(base_file(DIRECTORY, seq, generation).name) == (seq, generation)
 
 
@@ -41,7 +41,7 @@ def test_segments_sort_by_their_first_seq() -> None:
     assert names == sorted(names)
 
 
-def test_temporary_says_what_it_becomes() -> None:
+def test_temporary_name_gives_the_final_name() -> None:
     segment = segment_file(DIRECTORY, SegmentId(1, 2, 3))
     assert temporary(segment).parent == DIRECTORY
     assert parse_temporary(temporary(segment).name) == segment.name
@@ -51,18 +51,18 @@ def test_temporary_says_what_it_becomes() -> None:
 
 
 @pytest.mark.parametrize("name", ["x.tmp", "seg-1-2-3.arrow.tmp", "seg-1-2-3.arrow", "identity.tmp", ".tmp", "A" * 16])
-def test_foreign_name_is_none_of_ours(name: str) -> None:
+def test_foreign_name_is_not_parsed(name: str) -> None:
     assert parse_temporary(name) is None
     assert parse_segment_name(name) is None
     assert parse_base_name(name) is None
     assert parse_topic_dir(name) is None
 
 
-def test_whole_name_of_a_file_is_no_temporary() -> None:
+def test_final_name_is_no_temporary() -> None:
     assert parse_temporary(segment_file(DIRECTORY, SegmentId(1, 2, 3)).name) is None
 
 
-def test_topic_directory_is_made_durably() -> None:
+def test_topic_directory_is_created_durably() -> None:
     fs, layout = SimFs(), Layout(Path("/data"))
     layout.make_directories(fs)
     made = layout.make_topic_dir(fs, 10)

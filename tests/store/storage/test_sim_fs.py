@@ -1,4 +1,4 @@
-"""The simulated disk keeps its own promises: what a crash may take, and what it may not."""
+"""The simulated disk: changes that a crash may lose, and changes that it must keep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_kill_keeps_bytes_names_and_boot_id() -> None:
     assert after.boot_id == fs.boot_id
 
 
-def test_power_keeps_what_was_synced_and_changes_the_boot_id() -> None:
+def test_power_loss_keeps_synced_bytes_and_changes_the_boot_id() -> None:
     fs = SimFs()
     file = fs.open(A, create=True)
     write_all(file, [b"abc"], 0)
@@ -38,7 +38,7 @@ def test_power_keeps_what_was_synced_and_changes_the_boot_id() -> None:
         assert after.boot_id != fs.boot_id
 
 
-def test_power_loses_keeps_or_tears_unsynced_bytes_by_sector() -> None:
+def test_power_loss_drops_keeps_or_tears_unsynced_bytes_by_sector() -> None:
     fs = SimFs()
     file = fs.open(A, create=True)
     write_all(file, [bytes(3 * SECTOR_BYTES)], 0)
@@ -49,7 +49,7 @@ def test_power_loses_keeps_or_tears_unsynced_bytes_by_sector() -> None:
     assert outcomes >= {b"\0\0\0", b"xxx", b"x\0\0", b"\0xx", b"\0\0x"}
 
 
-def test_power_may_keep_a_later_write_and_lose_an_earlier_one() -> None:
+def test_power_loss_may_keep_a_later_write_and_drop_an_earlier_one() -> None:
     fs = SimFs()
     file = fs.open(A, create=True)
     write_all(file, [bytes(2 * SECTOR_BYTES)], 0)
@@ -76,7 +76,7 @@ def test_fdatasync_may_lose_a_cut_that_fsync_keeps() -> None:
     assert lengths == {"fdatasync": {2, 6}, "fsync": {2}}
 
 
-def test_power_may_lose_names_whose_directory_was_not_synced() -> None:
+def test_power_loss_may_drop_names_whose_directory_was_not_synced() -> None:
     fs = SimFs()
     fs.open(A, create=True).fsync()
     fs.open(B, create=True).fsync()
@@ -120,15 +120,15 @@ def places(fs: SimFs) -> tuple[list[str], list[str]]:
 
 
 def places_after_power(fs: SimFs) -> list[tuple[list[str], list[str]]]:
-    """All that a power crash leaves of a move, sorted."""
-    found = [places(fs.reboot("power", seed=seed)) for seed in SEEDS]
-    return sorted({repr(place): place for place in found}.values())
+    """All outcomes of a move after a power crash, sorted."""
+    outcomes = [places(fs.reboot("power", seed=seed)) for seed in SEEDS]
+    return sorted({repr(place): place for place in outcomes}.values())
 
 
-def test_move_between_directories_is_one_step_of_a_machine_that_lives() -> None:
+def test_move_between_directories_is_atomic_while_the_machine_runs() -> None:
     fs = disk_with_a_move()
     assert places(fs) == places(fs.reboot("kill")) == ([], ["b"])
-    found = set[str]()
+    outcomes = set[str]()
     for seed in SEEDS:
         fs = SimFs(seed, crash_at=4)
         fs.mkdir(OLD)
@@ -136,22 +136,22 @@ def test_move_between_directories_is_one_step_of_a_machine_that_lives() -> None:
         fs.open(OLD / "a", create=True)
         with pytest.raises(Crashed):
             fs.rename(OLD / "a", NEW / "b")
-        found.add(repr(places(fs.reboot("kill"))))
-    assert found == {repr(([], ["b"])), repr((["a"], []))}
+        outcomes.add(repr(places(fs.reboot("kill"))))
+    assert outcomes == {repr(([], ["b"])), repr((["a"], []))}
 
 
 @pytest.mark.parametrize(("old", "new"), [(OLD, NEW), (NEW, OLD)])
-def test_move_that_no_fsync_covers_is_at_its_old_place_its_new_one_or_both(old: Path, new: Path) -> None:
-    """Whichever of the two directories comes first in the tree."""
+def test_unsynced_move_leaves_the_old_name_the_new_one_or_both(old: Path, new: Path) -> None:
+    """Independent of the order of the two directories in the tree."""
     fs = disk_with_a_move(old=old, new=new)
-    found = set[tuple[int, int]]()
+    outcomes = set[tuple[int, int]]()
     for seed in SEEDS:
         after = fs.reboot("power", seed=seed)
-        found.add((len(after.listdir(old)), len(after.listdir(new))))
-    assert found == {(1, 0), (0, 1), (1, 1)}
+        outcomes.add((len(after.listdir(old)), len(after.listdir(new))))
+    assert outcomes == {(1, 0), (0, 1), (1, 1)}
 
 
-def test_move_is_durable_by_the_fsync_of_the_new_directory_and_then_of_the_old_one() -> None:
+def test_move_is_durable_after_fsync_of_the_new_directory_then_the_old_one() -> None:
     fs = disk_with_a_move()
     fs.fsync_dir(NEW)
     assert places_after_power(fs) == [([], ["b"]), (["a"], ["b"])]
@@ -160,13 +160,13 @@ def test_move_is_durable_by_the_fsync_of_the_new_directory_and_then_of_the_old_o
     assert content(fs.reboot("power"), NEW / "b") == b"abc"
 
 
-def test_move_may_be_lost_where_the_old_directory_alone_was_synced() -> None:
+def test_move_may_be_lost_if_only_the_old_directory_was_synced() -> None:
     fs = disk_with_a_move()
     fs.fsync_dir(OLD)
     assert places_after_power(fs) == [([], []), ([], ["b"])]
 
 
-def test_moved_directory_is_never_at_two_places() -> None:
+def test_moved_directory_never_has_two_names() -> None:
     fs = disk_with_a_move(directory=True)
     assert places_after_power(fs) == [([], ["b"]), (["a"], [])]
     fs.fsync_dir(NEW)
@@ -174,7 +174,7 @@ def test_moved_directory_is_never_at_two_places() -> None:
     assert content(fs.reboot("power"), NEW / "b" / "inside") == b"abc"
 
 
-def test_file_at_both_places_is_one_file() -> None:
+def test_file_with_two_names_is_one_file() -> None:
     fs = disk_with_a_move()
     fs.fsync_dir(NEW)
     both = next(after for seed in SEEDS if places(after := fs.reboot("power", seed=seed)) == (["a"], ["b"]))
@@ -192,7 +192,7 @@ def test_removed_directory_may_come_back_until_its_parent_is_synced() -> None:
     assert {fs.reboot("power", seed=seed).exists(A) for seed in SEEDS} == {False}
 
 
-def test_what_an_engine_keeps_survives_every_crash_and_is_each_boots_own() -> None:
+def test_engine_content_survives_every_crash_and_each_boot_has_its_own_copy() -> None:
     fs = SimFs()
     fs.engines[A] = {b"key": b"value"}
     after = fs.reboot("power")
@@ -219,7 +219,7 @@ def test_machine_stops_at_its_call_and_stays_stopped() -> None:
     assert fs.calls == 2
 
 
-def test_last_call_takes_effect_wholly_in_part_or_not_at_all() -> None:
+def test_last_call_takes_effect_completely_in_part_or_not_at_all() -> None:
     lengths = set[int]()
     for seed in SEEDS:
         fs = SimFs(seed, crash_at=2)

@@ -1,4 +1,4 @@
-"""Which file systems are no place for data, and that a store says so when it starts on one."""
+"""Unsuitable file systems, and the warning at a store's start on one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_type_is_that_of_the_innermost_and_latest_mount(directory: str, kind: st
     assert type_in(MOUNTS, Path(directory)) == kind
 
 
-def test_unreadable_mounts_say_nothing() -> None:
+def test_unreadable_mount_table_gives_no_type() -> None:
     assert type_in("", Path("/data")) == ""
     assert unsuitable_volume("") == ""
 
 
-def test_network_and_memory_are_told_and_disks_are_not() -> None:
+def test_network_and_memory_volumes_are_unsuitable_and_disks_are_not() -> None:
     assert all("network" in unsuitable_volume(kind) for kind in NETWORK)
     assert all("memory" in unsuitable_volume(kind) for kind in MEMORY)
     assert [unsuitable_volume(kind) for kind in ("ext4", "xfs", "btrfs", "zfs", "overlay")] == [""] * 5
@@ -52,5 +52,5 @@ def test_real_directories_have_a_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "warned"), [("nfs4", True), ("tmpfs", True), ("ext4", False), ("", False)])
 async def test_store_warns_at_its_start(kind: str, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
     async with sim_store(volume=kind):
-        said = [record for record in caplog.records if record.getMessage() == "a bad place for data"]
-    assert len(said) == warned
+        warnings = [record for record in caplog.records if record.getMessage() == "a bad place for data"]
+    assert len(warnings) == warned

@@ -57,9 +57,9 @@ class SimCatalog:
         stored = [KeyValue(key, self._content[key]) for key in sorted(self._content)]
         return (None if head is None else decode_head(head, self._file)), self._diff.read(stored)
 
-    def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
+    def write(self, head: CatalogHead, changed: Sequence[TopicEntry], removed: Sequence[int]) -> None:
         self._check_open()
-        changes = self._diff.changes(head, changed, gone)
+        changes = self._diff.changes(head, changed, removed)
         stops = self._fs.step()
         if self._fs.takes_effect(stops) and self._fails is not False:
             self._content.update(changes.puts)

@@ -1,4 +1,4 @@
-"""Batches of any size become record batches within both bounds, in order, whatever they came in as."""
+"""Record batches of input batches of any size: within both bounds, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = [
 ]
 
 
-def test_lone_appends_become_one_batch() -> None:
+def test_single_appends_become_one_batch() -> None:
     (joined,) = record_batches([Batch.from_rows([row]) for row in ROWS], rows_max=1 << 16, bytes_max=1 << 20)
     assert buffers_of(joined) == buffers_of(Batch.from_rows(ROWS))
 
@@ -31,10 +31,10 @@ def test_one_large_batch_is_cut_at_both_bounds() -> None:
     assert {piece.count for piece in by_rows[:-1]} == {100}
 
 
-def test_record_over_the_bound_stands_alone() -> None:
+def test_record_over_the_bound_is_a_batch_by_itself() -> None:
     rows = [Record(seq, 1, data=b"x" * size) for seq, size in ((1, 3), (2, 50), (3, 3), (4, 3))]
-    found = record_batches([Batch.from_rows(rows)], rows_max=10, bytes_max=10)
-    assert [[row.seq for row in batch.to_rows()] for batch in found] == [[1], [2], [3, 4]]
+    batches = record_batches([Batch.from_rows(rows)], rows_max=10, bytes_max=10)
+    assert [[row.seq for row in batch.to_rows()] for batch in batches] == [[1], [2], [3, 4]]
 
 
 def test_small_batches_are_not_cut_to_fill() -> None:
@@ -43,7 +43,7 @@ def test_small_batches_are_not_cut_to_fill() -> None:
 
 
 @given(placed(), st.integers(1, 8), st.integers(1, 30))
-def test_rows_stay_as_they_are(rows: list[Record], rows_max: int, bytes_max: int) -> None:
-    found = list(record_batches([Batch.from_rows(rows), Batch(0)], rows_max=rows_max, bytes_max=bytes_max))
-    assert [row for batch in found for row in batch.to_rows()] == rows
-    assert all(0 < batch.count <= rows_max for batch in found)
+def test_rows_are_unchanged(rows: list[Record], rows_max: int, bytes_max: int) -> None:
+    batches = list(record_batches([Batch.from_rows(rows), Batch(0)], rows_max=rows_max, bytes_max=bytes_max))
+    assert [row for batch in batches for row in batch.to_rows()] == rows
+    assert all(0 < batch.count <= rows_max for batch in batches)

@@ -1,4 +1,4 @@
-"""A filter never denies what was added, and denies nearly all else."""
+"""A filter never denies an added cell, and denies nearly all others."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def test_column_and_cell_have_one_hash(cells: list[bytes | None]) -> None:
 
 
 def test_hash_is_the_one_on_disk() -> None:
-    """MurmurHash64A, seed 0, as the C++ standard library of GCC has it."""
+    """MurmurHash64A, seed 0, as in GCC's C++ standard library."""
     assert [f"{hash_cell(cell):016x}" for cell in (b"", b"\0", b"12345678", b"123456789")] == HASHES
 
 
 @given(some_cells, some_cells)
-def test_what_was_added_is_never_denied(left: list[bytes | None], right: list[bytes | None]) -> None:
-    found = built(left, right)
-    assert found.cell_count == len({*left, *right} - {None})
-    assert all(found.may_hold(cell) for cell in (*left, *right) if cell is not None)
+def test_added_cell_is_never_denied(left: list[bytes | None], right: list[bytes | None]) -> None:
+    key_filter = built(left, right)
+    assert key_filter.cell_count == len({*left, *right} - {None})
+    assert all(key_filter.may_hold(cell) for cell in (*left, *right) if cell is not None)
 
 
-def test_cells_that_differ_in_few_places_have_hashes_of_their_own() -> None:
+def test_similar_cells_have_different_hashes() -> None:
     signs = b"0123456789abcdefghijklmnopqrstuvwxyz"
     words: list[bytes | None] = [
         b"1234567%cabc%cdef%c" % (one, two, three) for one in signs for two in signs for three in signs
@@ -54,14 +54,14 @@ def test_order_makes_no_difference(left: list[bytes | None], right: list[bytes |
     assert built(left, right) == built(right[::-1], left[::-1])
 
 
-def test_one_in_a_hundred_is_wrongly_let_through() -> None:
-    found = built([b"device/%d/state" % number for number in range(10_000)])
-    assert len(found.bits) == 12_504
-    wrong = sum([found.may_hold(b"device/%d/state" % number) for number in range(10_000, 20_000)])
+def test_one_percent_of_absent_cells_pass() -> None:
+    key_filter = built([b"device/%d/state" % number for number in range(10_000)])
+    assert len(key_filter.bits) == 12_504
+    wrong = sum([key_filter.may_hold(b"device/%d/state" % number) for number in range(10_000, 20_000)])
     assert wrong < 150
 
 
-def test_nothing_is_held_by_an_empty_filter() -> None:
+def test_empty_filter_denies_every_cell() -> None:
     assert not built([None, None]).may_hold(b"")
     assert not built().may_hold(b"a")
 
@@ -69,6 +69,6 @@ def test_nothing_is_held_by_an_empty_filter() -> None:
 def test_too_many_cells_make_a_filter_that_denies_nothing() -> None:
     cells: list[bytes | None] = [b"%d" % number for number in range(11)]
     assert built(cells[:10], cells[:10], cells_max=10).bits
-    found = built(cells[:6], cells[5:], cells[:3], cells_max=10)
-    assert found == KeyFilter(14, b"")
-    assert found.may_hold(b"other")
+    key_filter = built(cells[:6], cells[5:], cells[:3], cells_max=10)
+    assert key_filter == KeyFilter(14, b"")
+    assert key_filter.may_hold(b"other")

@@ -1,4 +1,4 @@
-"""A segment that is not what was written is named, with the place; never served, never taken for another."""
+"""A damaged segment raises an error with file and offset; it is never served, or mistaken for another."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_every_flipped_bit_is_noticed(compressed: bool) -> None:
+def test_every_flipped_bit_is_detected(compressed: bool) -> None:
     data = small(compressed=compressed)
     for at in range(len(data)):
         # Every bit of the last bytes, which no checksum covers; one bit of each other byte.
@@ -58,18 +58,18 @@ def test_every_flipped_bit_is_noticed(compressed: bool) -> None:
             check_refused(bytes(flipped))
 
 
-def test_every_truncation_is_noticed() -> None:
+def test_every_truncation_is_detected() -> None:
     data = small()
     for size in range(len(data)):
         check_refused(data[:size])
 
 
 @pytest.mark.parametrize("more", [b"\0", bytes(8), b"ARROW1"])
-def test_bytes_behind_the_end_are_noticed(more: bytes) -> None:
+def test_bytes_after_the_end_are_detected(more: bytes) -> None:
     check_refused(small() + more)
 
 
-def test_tail_of_another_segment_is_noticed() -> None:
+def test_tail_of_another_segment_is_detected() -> None:
     fs = SimFs()
     written(fs, [Batch.from_rows(ROWS)], rows_max=2, source=SOURCE._replace(topic_id=11))
     other, data = bytes_at(fs), small()
@@ -78,7 +78,7 @@ def test_tail_of_another_segment_is_noticed() -> None:
     check_refused(data[: end - 8] + other[end:])
 
 
-def test_bad_message_is_named_by_its_offset() -> None:
+def test_error_about_a_damaged_message_has_its_offset() -> None:
     data = bytearray(small())
     entry = read_footer(disk_with(bytes(data)), PATH).batches[1]
     data[entry.offset + entry.length - 1] ^= 1
@@ -99,7 +99,7 @@ def test_bad_message_is_named_by_its_offset() -> None:
         (b'"format":x', "does not follow its grammar"),
     ],
 )
-def test_verified_footer_that_cannot_be_read_says_why(changed: bytes, why: str) -> None:
+def test_unreadable_footer_with_a_valid_checksum_gives_the_reason(changed: bytes, why: str) -> None:
     fs = SimFs()
     footer = written(fs, [Batch.from_rows(ROWS)])
     behind = bytes_at(fs)[footer.batches[-1].offset + footer.batches[-1].length : -10]
@@ -119,7 +119,7 @@ def test_failing_source_leaves_no_file() -> None:
     assert not fs.exists(PATH)
 
 
-def test_file_that_is_not_there_is_corruption() -> None:
+def test_missing_file_is_corruption() -> None:
     with pytest.raises(DataCorrupt, match="cannot be read: No such file"):
         read_footer(SimFs(), PATH)
 
@@ -148,14 +148,14 @@ def test_failed_write_leaves_no_file(operation: str) -> None:
     assert not fs.exists(PATH)
 
 
-def test_short_writes_make_the_same_file() -> None:
+def test_short_writes_give_the_same_file() -> None:
     fs = SimFs()
     faults = [Fault("pwritev", call, short=call) for call in range(1, 8)]
     written(FaultyFs(fs, faults), [Batch.from_rows(ROWS)], rows_max=2)
     assert bytes_at(fs) == small()
 
 
-def test_disk_that_keeps_other_bytes_is_noticed_at_once() -> None:
+def test_disk_that_stores_other_bytes_is_detected_by_the_read_back() -> None:
     for at in range(0, len(small()), 97):
         fs = _LyingFs(at)
         with pytest.raises(DataCorrupt):
@@ -163,7 +163,7 @@ def test_disk_that_keeps_other_bytes_is_noticed_at_once() -> None:
         assert not fs.exists(PATH)
 
 
-def test_segment_that_was_answered_survives_power_loss() -> None:
+def test_completed_segment_survives_power_loss() -> None:
     for seed in range(20):
         fs = SimFs(seed)
         footer = written(fs, [Batch.from_rows(ROWS)], rows_max=2)
@@ -172,7 +172,7 @@ def test_segment_that_was_answered_survives_power_loss() -> None:
         assert [row for batch in all_batches(after) for row in batch.to_rows()] == ROWS
 
 
-def test_crash_at_any_call_leaves_a_whole_segment_or_a_corrupt_one() -> None:
+def test_crash_at_any_call_leaves_a_complete_segment_or_a_corrupt_one() -> None:
     counted = SimFs()
     written(counted, [Batch.from_rows(ROWS)], rows_max=2)
     for call in range(1, counted.calls + 1):
@@ -181,14 +181,14 @@ def test_crash_at_any_call_leaves_a_whole_segment_or_a_corrupt_one() -> None:
             written(fs, [Batch.from_rows(ROWS)], rows_max=2)
         after = fs.reboot("power")
         try:
-            found = [row for batch in all_batches(after) for row in batch.to_rows()]
+            rows = [row for batch in all_batches(after) for row in batch.to_rows()]
         except DataCorrupt:
             continue
-        assert found == ROWS
+        assert rows == ROWS
 
 
 class _LyingFs(FaultyFs):
-    """A disk that keeps one bit of the byte at `at` other than it was written."""
+    """A disk that stores one bit of the byte at `at` wrongly."""
 
     def __init__(self, at: int) -> None:
         super().__init__(SimFs())
@@ -214,6 +214,6 @@ class _LyingFile:
 
 
 def resealed(behind: bytes, changed: bytes) -> bytes:
-    """A footer with another `format`, its checksum right."""
+    """A footer with another `format` and a valid checksum."""
     body = behind[:-20].replace(b'"format":1', changed)
     return body + f"{xxh3_64_intdigest(body):016x}".encode() + bytes(4)

@@ -1,4 +1,4 @@
-"""A segment gives back what was written, says what is in it, and opens in libraries that know nothing of us."""
+"""A segment returns the written rows, describes its content, and opens in libraries that do not know Eddyline."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def split_logs(draw: st.DrawFn) -> tuple[list[Record], list[Batch]]:
 
 
 def bytes_of(row: Record) -> int:
-    """A record's bytes, as the semantics have it."""
+    """A record's bytes as quotas count them."""
     if row.op == Op.GAP:
         return 0
     texts = [text.encode() for text in (row.tag, row.node) if text is not None]
@@ -65,25 +65,27 @@ def bytes_of(row: Record) -> int:
 @given(
     split_logs(), st.sampled_from(COMPRESSIONS), st.integers(1, 20), st.sampled_from([1, 40, 1 << 20]), st.booleans()
 )
-def test_what_was_written_is_read(
+def test_written_batches_are_read_back(
     log: tuple[list[Record], list[Batch]], compression: Compression, rows_max: int, bytes_max: int, backwards: bool
 ) -> None:
     rows, batches = log
     source = SOURCE
-    if backwards:  # a base goes by keys, not by seqs
+    if backwards:  # a base is in key order, not in seq order
         rows, batches, source = rows[::-1], [Batch.from_rows(batch.to_rows()[::-1]) for batch in batches[::-1]], BASE
     fs = SimFs()
     footer = written(fs, batches, source=source, compression=compression, rows_max=rows_max, bytes_max=bytes_max)
     assert read_footer(fs, PATH) == footer
-    found = all_batches(fs)
-    assert [row for batch in found for row in batch.to_rows()] == rows
-    assert [buffers_of(batch) for batch in found] == [buffers_of(Batch.from_rows(batch.to_rows())) for batch in found]
-    assert all(batch.count <= rows_max for batch in found)
+    read_batches = all_batches(fs)
+    assert [row for batch in read_batches for row in batch.to_rows()] == rows
+    assert [buffers_of(batch) for batch in read_batches] == [
+        buffers_of(Batch.from_rows(batch.to_rows())) for batch in read_batches
+    ]
+    assert all(batch.count <= rows_max for batch in read_batches)
     assert all(
         batch.count == 1 or sum([len(column.values) for column in batch.columns() if column is not None]) <= bytes_max
-        for batch in found
+        for batch in read_batches
     )
-    check_footer(footer, found, rows, len(bytes_at(fs)))
+    check_footer(footer, read_batches, rows, len(bytes_at(fs)))
 
 
 def check_footer(footer: Footer, batches: list[Batch], rows: list[Record], file_bytes: int) -> None:
@@ -136,7 +138,7 @@ def records(count: int, *, key: bytes | None = None) -> Batch:
     return Batch.from_rows(rows)
 
 
-def test_nothing_to_write_makes_no_file() -> None:
+def test_no_records_make_no_file() -> None:
     fs = SimFs()
     assert write_segment(fs, PATH, SOURCE, [Batch(0)]) is None
     assert not fs.exists(PATH)
@@ -150,7 +152,7 @@ def test_equal_batches_give_equal_bytes() -> None:
     assert bytes_at(one) == bytes_at(two)
 
 
-def test_what_lay_there_is_written_over() -> None:
+def test_existing_file_is_overwritten() -> None:
     fs = disk_with(b"x" * 100_000)
     footer = written(fs, [records(3)])
     assert read_footer(fs, PATH) == footer
@@ -190,7 +192,7 @@ def test_message_is_one_that_arrow_reads() -> None:
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_file_is_one_that_arrow_writes(compression: Compression) -> None:
-    """The same batches, written by Arrow alone, are the same messages at the same places."""
+    """The same batches, written by Arrow alone, are the same messages at the same offsets."""
     fs = SimFs()
     footer = written(fs, [records(30)], rows_max=10, compression=compression)
     options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
@@ -202,7 +204,7 @@ def test_file_is_one_that_arrow_writes(compression: Compression) -> None:
     assert bytes_at(fs)[: end + 8] == sink.getvalue().to_pybytes()[: end + 8]
 
 
-def test_metadata_survives_in_arrow() -> None:
+def test_metadata_survives_an_arrow_round_trip() -> None:
     fs = SimFs()
     written(fs, [records(3)], source=SegmentSource(10, "eddyline.segment", "LOG", 1, 1))
     metadata = ipc.open_file(pa.py_buffer(bytes_at(fs))).metadata
@@ -212,7 +214,7 @@ def test_metadata_survives_in_arrow() -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_polars_and_duckdb_find_the_same_rows(tmp_path: Path, compression: Compression) -> None:
+def test_polars_and_duckdb_read_the_same_rows(tmp_path: Path, compression: Compression) -> None:
     path = tmp_path / "seg.arrow"
     batch = records(100)
     write_segment(RealFs(), path, SOURCE, [batch], compression=compression, rows_max=30)
@@ -222,9 +224,9 @@ def test_polars_and_duckdb_find_the_same_rows(tmp_path: Path, compression: Compr
     with pa.OSFile(str(path)) as source:
         table = ipc.open_file(source).read_all()
     with duckdb.connect() as connection:
-        found = connection.from_arrow(table).order("seq").fetchall()
+        read_batches = connection.from_arrow(table).order("seq").fetchall()
         live = connection.from_arrow(table).filter("op = 2").aggregate("count(*), max(seq)").fetchall()
-    times = [(row[0], *row[2:]) for row in found]
+    times = [(row[0], *row[2:]) for row in read_batches]
     assert times == [(row["seq"], *[row[name] for name in arrow_schema().names[2:]]) for row in expected]
     puts = [row for row in batch.to_rows() if row.op == Op.PUT]
     assert live == [(len(puts), puts[-1].seq)]

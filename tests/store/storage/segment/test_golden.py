@@ -1,4 +1,4 @@
-"""The format of segments is frozen: what is made now are the golden file's bytes, and those are read back."""
+"""The segment format is frozen: new bytes equal the golden file's, and those are read back."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def test_golden_segment_is_read_back() -> None:
 
 def test_golden_segment_opens_in_arrow() -> None:
     reader = ipc.open_file(pa.py_buffer(golden("segment-1.arrow")))
-    found = [from_arrow(reader.get_batch(number)) for number in range(reader.num_record_batches)]
-    assert Batch.concat(found) == golden_batch()
+    batches = [from_arrow(reader.get_batch(number)) for number in range(reader.num_record_batches)]
+    assert Batch.concat(batches) == golden_batch()

@@ -11,7 +11,7 @@ POWER_SEEDS = 4
 
 
 class History:
-    """What a run of the scenario was told: frames handed to the kernel, and those that a sync covers."""
+    """Acknowledged progress of a scenario: frames written to the kernel, and frames that a sync covers."""
 
     def __init__(self) -> None:
         self.placed: list[bytes] = []
@@ -20,7 +20,7 @@ class History:
 
 
 def run(fs: SimFs, history: History) -> None:
-    """Groups of many sizes, some synced and some not, over several rotations and one bigger frame."""
+    """Groups of many sizes, some synced and some not, over several rotations and one larger frame."""
     wal = recover(fs).wal
     sizes = [[100], [700, 10], [900, 1200], [FILE_BYTES - 100], [2 * FILE_BYTES, 30], [5], [600, 600, 3000], [40]]
     for number, group in enumerate(sizes):
@@ -57,17 +57,17 @@ def outcomes(fs: SimFs) -> list[tuple[CrashKind, SimFs]]:
     return [("kill", fs.reboot("kill")), *(("power", power) for power in powers)]
 
 
-def test_crash_at_every_call_keeps_what_was_promised_in_order() -> None:
+def test_crash_at_every_call_keeps_synced_frames_in_order() -> None:
     for call in range(1, CALLS + 1):
         fs, history = crashed_at(call)
         for crash, rebooted in outcomes(fs):
-            found = recover(rebooted).payloads
+            payloads = recover(rebooted).payloads
             promised = history.written if crash == "kill" else history.synced
-            assert len(found) >= promised, (call, crash)
-            assert found == history.placed[: len(found)], (call, crash)
+            assert len(payloads) >= promised, (call, crash)
+            assert payloads == history.placed[: len(payloads)], (call, crash)
 
 
-def test_what_recovery_found_is_durable_and_recovering_again_changes_nothing() -> None:
+def test_recovered_frames_are_durable_and_a_second_recovery_changes_nothing() -> None:
     for call in range(1, CALLS + 1, 3):
         fs, _ = crashed_at(call)
         for crash, rebooted in outcomes(fs):
@@ -88,15 +88,15 @@ def test_crash_at_every_call_of_recovery_loses_nothing_synced() -> None:
                 try:
                     recover(interrupted)
                 except Crashed:
-                    found = recover(interrupted.reboot("power")).payloads
-                    assert len(found) >= history.synced, (call, crash, again)
-                    assert found == history.placed[: len(found)], (call, crash, again)
+                    payloads = recover(interrupted.reboot("power")).payloads
+                    assert len(payloads) >= history.synced, (call, crash, again)
+                    assert payloads == history.placed[: len(payloads)], (call, crash, again)
                 else:
                     break
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_power_loss_at_a_roll_with_three_unsynced_leaves_no_hole_between_files(prepared: bool) -> None:
+def test_power_loss_at_a_rotation_with_unsynced_groups_leaves_no_missing_file(prepared: bool) -> None:
     before = [b"synced", *(b"%d" % number + b"x" * 900 for number in range(3))]
     behind = [b"first of the next" + b"x" * FILE_BYTES, b"second"]
     call, rolled = 0, False
@@ -115,7 +115,7 @@ def test_power_loss_at_a_roll_with_three_unsynced_leaves_no_hole_between_files(p
         except Crashed:
             pass
         for seed in range(16):
-            found = recover(fs.reboot("power", seed=seed)).payloads
-            assert len(found) >= (len(before) if rolled else 1), (call, seed)
-            assert found == (before + behind)[: len(found)], (call, seed)
+            payloads = recover(fs.reboot("power", seed=seed)).payloads
+            assert len(payloads) >= (len(before) if rolled else 1), (call, seed)
+            assert payloads == (before + behind)[: len(payloads)], (call, seed)
     assert call > 5

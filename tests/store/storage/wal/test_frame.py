@@ -1,4 +1,4 @@
-"""Frames: what is sealed is parsed, only where it was written; the bytes are FORMAT.md's."""
+"""Frames: a sealed frame is parsed, but only at its own position; the bytes are FORMAT.md's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def parsed(frame: bytes) -> Frame:
 
 
 @given(st.lists(records, max_size=12), st.integers(1, 2**64 - 20), st.integers(-(2**63), 2**63 - 1))
-def test_append_gives_its_records_back_in_their_place(rows: list[Record], first_seq: int, ts_ms: int) -> None:
+def test_append_frame_decodes_to_its_records_with_their_seqs(rows: list[Record], first_seq: int, ts_ms: int) -> None:
     batch = Batch.from_rows(rows).with_seqs(first_seq, ts_ms)
     frame = parsed(sealed(append_body(7, batch)))
     assert frame.batch is not None
@@ -90,7 +90,7 @@ def test_joined_appends_keep_their_identity(
 
 
 @given(st.dictionaries(texts, texts | st.integers(-(2**63), 2**64)))
-def test_control_gives_its_body_back(body: dict[str, str | int]) -> None:
+def test_control_frame_decodes_to_its_body(body: dict[str, str | int]) -> None:
     frame = parsed(sealed(control_body(FrameType.WRITER_CHANGE, 7, body, first_seq=5, ts_ms=TS_MS)))
     assert frame.control == body
     assert (frame.type, frame.batch, frame.first_seq, frame.ts_ms) == (FrameType.WRITER_CHANGE, None, 5, TS_MS)
@@ -142,7 +142,7 @@ def test_rows_and_their_slice_have_one_hash() -> None:
     assert content_hash(whole.slice(5, 10)) == content_hash(Batch.from_rows(rows).with_seqs(3, TS_MS))
 
 
-def test_hash_tells_which_column_the_bytes_are_in() -> None:
+def test_hash_depends_on_the_column_of_the_bytes() -> None:
     assert content_hash(Batch.from_rows([Record(key=b"a")])) != content_hash(Batch.from_rows([Record(data=b"a")]))
 
 
@@ -163,13 +163,13 @@ def test_frame_is_valid_only_where_it_was_written(elsewhere: dict[str, int]) -> 
     assert not caught.value.verified
 
 
-def test_frame_is_found_inside_a_larger_buffer() -> None:
+def test_frame_is_parsed_inside_a_larger_buffer() -> None:
     frames = [seal(body, **PLACE, synced_to=0) for body in every_body()]
     assert parse(b"".join([bytes(16), *frames]), 16, **PLACE).type is FrameType.TOPIC_CREATE
 
 
 @pytest.mark.parametrize("position", range(len(every_body())))
-def test_every_shortened_frame_is_bad(position: int) -> None:
+def test_every_shortened_frame_is_invalid(position: int) -> None:
     frame = sealed(every_body()[position])
     for length in range(len(frame)):
         with pytest.raises(BadFrame) as caught:
@@ -199,7 +199,9 @@ def test_every_shortened_frame_is_bad(position: int) -> None:
         (0, 40, b"\xff\xff", "synced beyond itself"),
     ],
 )
-def test_verified_frame_that_cannot_be_read_says_so(position: int, at: int, changed: bytes, message: str) -> None:
+def test_unreadable_frame_with_a_valid_checksum_is_verified(
+    position: int, at: int, changed: bytes, message: str
+) -> None:
     frame = reseal(sealed(every_body()[position]), at=at, changed=changed, **PLACE)
     with pytest.raises(BadFrame, match=message) as caught:
         parsed(frame)
@@ -207,7 +209,7 @@ def test_verified_frame_that_cannot_be_read_says_so(position: int, at: int, chan
 
 
 @pytest.mark.parametrize("position", [2, 3, 4])
-def test_carried_frames_are_read(position: int) -> None:
+def test_rewritten_frames_are_read(position: int) -> None:
     frame = sealed(every_body()[position])
     plain = parsed(frame)
     carried = parsed(reseal(frame, at=10, changed=struct.pack("<H", plain.flags | CARRIED), **PLACE))

@@ -1,4 +1,4 @@
-"""The format is frozen: freshly made bytes are those of the golden files, and those are read back."""
+"""The format is frozen: new bytes equal the golden files, and those are read back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDENTITY = Identity(
 
 
 def fresh_wal() -> bytes:
-    """File number 1: every frame type; the second half knows that the first was synced."""
+    """File number 1: every frame type; the second half records that the first was synced."""
     fs = SimFs()
     wal = recover(fs).wal
     put(wal, every_body()[:4])
@@ -37,17 +37,17 @@ def test_golden_wal_file_is_read_back() -> None:
     recover(fs)
     file = fs.open(wal_file(DIRECTORY, 1))
     write_all(file, [golden("wal-1.wal")], 0)
-    found = recover(fs).frames
-    # A mark is the WAL's own: it is judged, and not handed on.
+    frames = recover(fs).frames
+    # A mark belongs to the WAL itself: it is checked, not passed on.
     expected = [body.type for body in every_body() if body.type is not FrameType.CHECKPOINT_MARK]
-    assert [frame.type for frame in found] == expected
-    assert {frame.type for frame in found} == set(FrameType) - {FrameType.CHECKPOINT_MARK}
-    full = found[2].batch
+    assert [frame.type for frame in frames] == expected
+    assert {frame.type for frame in frames} == set(FrameType) - {FrameType.CHECKPOINT_MARK}
+    full = frames[2].batch
     assert full is not None
     assert [row._replace(seq=0, ts_ms=0) for row in full.to_rows()] == every_record()
-    assert [mark.writer for mark in found[2].marks] == ["", "writer-1", "writer-1"]
-    assert found[0].control == {"durability": "DISK", "kind": "KV", "name": "téléphone"}
-    assert [frame.synced_to > 0 for frame in found] == [False] * 4 + [True] * 7
+    assert [mark.writer for mark in frames[2].marks] == ["", "writer-1", "writer-1"]
+    assert frames[0].control == {"durability": "DISK", "kind": "KV", "name": "téléphone"}
+    assert [frame.synced_to > 0 for frame in frames] == [False] * 4 + [True] * 7
 
 
 def test_fresh_identity_has_the_golden_bytes() -> None:

@@ -1,4 +1,4 @@
-"""What the store writes now are the bytes of the golden files of their formats: a change needs a version of its own."""
+"""The store's present output equals the golden files of the current formats: a change needs a version of its own."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 
 
 def frames_of(data: bytes) -> tuple[list[Frame], list[int]]:
-    """Frames of a file with number 2, and the checkpoints that its marks tell."""
+    """Frames of a file with number 2, and the checkpoints in its marks."""
     fs = SimFs()
     fs.mkdir(DIRECTORY)
     write_all(fs.open(DIRECTORY / f"{NUMBER:016x}.wal", create=True), [data], 0)
-    found, marks = list["Frame"](), list[int]()
+    frames, marks = list["Frame"](), list[int]()
 
     def on_frame(frame: Frame, location: Location) -> None:
-        found.append(frame)
+        frames.append(frame)
 
     Wal.recover(fs, DIRECTORY, SHARD, FILE_BYTES, on_frame, first_number=NUMBER, on_mark=marks.append)
-    return found, marks
+    return frames, marks
 
 
 def base_entries() -> Batch:
-    """Entries of a fold in order of keys: each with the seq, the time and the version that wrote it."""
+    """Entries of a fold in key order: each with the seq, the time and the version that wrote it."""
     return Batch.from_rows(
         [
             Record(9, 1_009, 0, Op.PUT, b"", b"empty key", None, "n"),
@@ -83,19 +83,19 @@ def test_written_wal_file_has_the_golden_bytes() -> None:
     assert written_wal() == golden("wal-2.wal")
 
 
-def test_golden_wal_file_says_what_was_written() -> None:
-    found, marks = frames_of(golden("wal-2.wal"))
+def test_golden_wal_file_decodes_to_the_written_frames() -> None:
+    frames, marks = frames_of(golden("wal-2.wal"))
     assert marks == [CHECKPOINT]
-    assert [one.type for one in found] == [body.type for body in written_bodies()]
-    assert {one.type for one in found} | {FrameType.CHECKPOINT_MARK} == set(FrameType)
-    controls = {kind: [one.control or {} for one in found if one.type is kind] for kind in FrameType}
+    assert [one.type for one in frames] == [body.type for body in written_bodies()]
+    assert {one.type for one in frames} | {FrameType.CHECKPOINT_MARK} == set(FrameType)
+    controls = {kind: [one.control or {} for one in frames if one.type is kind] for kind in FrameType}
     assert [config_of(body) for body in controls[FrameType.TOPIC_CREATE]] == [TopicConfig(), CONFIG]
     (update,) = controls[FrameType.CONFIG_UPDATE]
     assert (config_of(update), update["config_version"]) == (CONFIG, 2)
     assert tuple(decode_delete(body) for body in controls[FrameType.DELETE]) == DELETES
     assert [decode_evict(body) for body in controls[FrameType.EVICT_WATERMARK]] == [EVICTION]
     assert tuple(segment_change_of(body) for body in controls[FrameType.SEGMENT_CHANGE]) == CHANGES
-    (carried,) = [one for one in found if one.flags & CARRIED]
+    (carried,) = [one for one in frames if one.flags & CARRIED]
     assert (carried.first_seq, carried.count) == (12, 1)
 
 
@@ -134,22 +134,22 @@ async def test_running_store_writes_no_key_that_the_golden_file_lacks() -> None:
         topic = link._table.get("log")
         await link._parts.maintenance._sealer.seal(topic, topic.head_seq)
         await link.delete_topic("log")
-        known: dict[FrameType, set[str]] = {}
+        written_keys: dict[FrameType, set[str]] = {}
         for one in frames_of(golden("wal-2.wal"))[0]:
-            known.setdefault(one.type, set()).update(one.control or {})
-        known[FrameType.CHECKPOINT_MARK] = {"checkpoint", "previous_bytes"}
+            written_keys.setdefault(one.type, set()).update(one.control or {})
+        written_keys[FrameType.CHECKPOINT_MARK] = {"checkpoint", "previous_bytes"}
         live += frames_on(fs)
         assert {one.type for one in live} == set(FrameType)
         assert any(one.flags & CARRIED for one in live)
         for one in live:
-            assert set(one.control or {}) <= known.get(one.type, set()), one
+            assert set(one.control or {}) <= written_keys.get(one.type, set()), one
 
 
 def frames_on(fs: SimFs) -> list[Frame]:
     """Every frame of a simulated store's only WAL shard."""
-    directory, found = Layout(settings().directory).wal_shard(0), list["Frame"]()
+    directory, frames = Layout(settings().directory).wal_shard(0), list["Frame"]()
     for number in wal_numbers(fs.listdir(directory)):
         path = wal_file(directory, number)
         data = fs.open(path).pread(1 << 30, 0)
-        scan(data, path, shard=0, file_number=number, complete=False, on_frame=lambda one, at: found.append(one))
-    return found
+        scan(data, path, shard=0, file_number=number, complete=False, on_frame=lambda one, at: frames.append(one))
+    return frames

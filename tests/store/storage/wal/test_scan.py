@@ -1,4 +1,4 @@
-"""Cut or corruption: damage to a small WAL file gives the right frames up to a cut, or an error that names the place."""
+"""Cut or corruption: damage to a small WAL file gives the valid frames up to a cut, or an error with the offset."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.support.storage.wal_frames import append_of, every_body
 SHARD, NUMBER, PATH = 2, 5, Path("/wal/02/0000000000000005.wal")
 
 
-class Small(NamedTuple):
-    """A file's bytes without its zeros, its frames' offsets, and what each knows to be synced."""
+class SmallFile(NamedTuple):
+    """A file's bytes without its zeros, its frames' offsets, and each frame's synced offset."""
 
     data: bytes
     offsets: list[int]
     synced_to: list[int]
 
 
-def small(synced_after: int = 2) -> Small:
-    """Five frames; those from number `synced_after` on know that all before it is synced."""
+def small(synced_after: int = 2) -> SmallFile:
+    """Five frames; those from number `synced_after` on record that all before them is synced."""
     bodies = [every_body()[0], append_of(b"a" * 9), every_body()[3], append_of(b"b" * 30, seq=2), every_body()[1]]
     data, offsets, synced_to, synced = b"", list[int](), list[int](), 0
     for position, body in enumerate(bodies):
@@ -33,18 +33,20 @@ def small(synced_after: int = 2) -> Small:
         offsets.append(len(data))
         synced_to.append(synced)
         data += seal(body, shard=SHARD, file_number=NUMBER, offset=len(data), synced_to=synced)
-    return Small(data, offsets, synced_to)
+    return SmallFile(data, offsets, synced_to)
 
 
 def scanned(data: bytes, *, complete: bool = False) -> tuple[list[int], int]:
-    """Offsets of the frames found, and where they end."""
-    found = list[Location]()
-    end = scan(data, PATH, shard=SHARD, file_number=NUMBER, complete=complete, on_frame=lambda _, at: found.append(at))
-    assert end == sum(location.length for location in found)
-    return [location.offset for location in found], end
+    """Offsets of the scanned frames, and their end."""
+    locations = list[Location]()
+    end = scan(
+        data, PATH, shard=SHARD, file_number=NUMBER, complete=complete, on_frame=lambda _, at: locations.append(at)
+    )
+    assert end == sum(location.length for location in locations)
+    return [location.offset for location in locations], end
 
 
-def test_frames_come_in_order_up_to_the_zeros() -> None:
+def test_frames_are_scanned_in_order_up_to_the_zeros() -> None:
     file = small()
     assert scanned(file.data + bytes(4096)) == (file.offsets, len(file.data))
     assert scanned(file.data) == (file.offsets, len(file.data))
@@ -59,7 +61,7 @@ def test_every_flipped_bit_is_cut_above_the_synced_point_and_corruption_below(sy
     for byte in range(len(file.data)):
         hit = max(position for position, offset in enumerate(file.offsets) if offset <= byte)
         at = file.offsets[hit]
-        synced_to = max(known for position, known in enumerate(file.synced_to) if position != hit)
+        synced_to = max(offset for position, offset in enumerate(file.synced_to) if position != hit)
         for bit in range(8):
             damaged = bytearray(file.data + bytes(64))
             damaged[byte] ^= 1 << bit
@@ -82,7 +84,7 @@ def test_every_flipped_byte_of_a_file_with_a_successor_is_corruption() -> None:
 
 
 @pytest.mark.parametrize("fill", [b"", bytes(4096), b"\xff" * 512])
-def test_torn_tail_is_cut_at_the_last_whole_frame(fill: bytes) -> None:
+def test_torn_tail_is_cut_after_the_last_complete_frame(fill: bytes) -> None:
     file = small()
     ends = [*file.offsets[1:], len(file.data)]
     for length in range(len(file.data)):
@@ -90,7 +92,7 @@ def test_torn_tail_is_cut_at_the_last_whole_frame(fill: bytes) -> None:
         assert scanned(file.data[:length] + fill) == (whole, ends[len(whole) - 1] if whole else 0)
 
 
-def test_garbage_behind_the_end_is_cut() -> None:
+def test_garbage_after_the_end_is_cut() -> None:
     file = small()
     for byte in range(64):
         tail = bytearray(64)
@@ -98,13 +100,13 @@ def test_garbage_behind_the_end_is_cut() -> None:
         assert scanned(file.data + bytes(tail)) == (file.offsets, len(file.data))
 
 
-def test_lost_frame_takes_the_whole_frames_behind_it_where_none_was_synced() -> None:
+def test_lost_unsynced_frame_also_cuts_the_valid_frames_after_it() -> None:
     file = small(synced_after=2)
     start, end = file.offsets[2], file.offsets[3]
     assert scanned(file.data[:start] + bytes(end - start) + file.data[end:]) == (file.offsets[:2], start)
 
 
-def test_zeros_below_what_a_later_frame_knows_are_corruption() -> None:
+def test_zeros_below_the_synced_offset_of_a_later_frame_are_corruption() -> None:
     file = small(synced_after=2)
     for hit in (0, 1):
         start, end = file.offsets[hit], file.offsets[hit + 1]
@@ -129,7 +131,7 @@ def test_frame_of_a_later_version_is_never_cut() -> None:
         scanned(file.data[: file.offsets[4]] + later + bytes(64))
 
 
-def test_frame_of_another_file_is_no_frame() -> None:
+def test_frame_of_another_file_is_invalid() -> None:
     file = small(synced_after=5)
     other = seal(append_of(b"x"), shard=SHARD, file_number=NUMBER - 1, offset=len(file.data), synced_to=8)
     assert scanned(file.data + other) == (file.offsets, len(file.data))

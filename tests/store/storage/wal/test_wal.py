@@ -1,4 +1,4 @@
-"""The WAL on a disk that works, and on one that errs: places, rotation, reads, and what a failure ends."""
+"""The WAL on a healthy disk and on a failing one: positions, rotation, reads, and the effect of failures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_first_start_opens_a_zero_filled_file_number_one() -> None:
     assert raw(fs, 1) == bytes(FILE_BYTES)
 
 
-def test_frames_are_read_back_and_recovered_in_order_with_their_places() -> None:
+def test_frames_are_read_back_and_recovered_in_order_with_their_locations() -> None:
     fs = SimFs()
     wal = recover(fs).wal
     locations = put(wal, every_body()[:5]) + put(wal, every_body()[5:], sync=False)
@@ -56,7 +56,7 @@ def test_frames_are_read_back_and_recovered_in_order_with_their_places() -> None
     assert [frame.first_seq for frame in read] == [body.first_seq for body in every_body()]
 
 
-def test_frames_know_what_was_synced_when_they_were_placed() -> None:
+def test_frames_record_the_synced_offset_of_their_placement() -> None:
     wal = recover(SimFs()).wal
     (first,) = put(wal, [append_of(b"1")], sync=False)
     second, third = put(wal, [append_of(b"2"), append_of(b"3")])
@@ -65,7 +65,7 @@ def test_frames_know_what_was_synced_when_they_were_placed() -> None:
     assert synced_to == [0, 0, 0, third.offset + third.length]
 
 
-def test_unsynced_and_total_bytes_are_told() -> None:
+def test_unsynced_and_total_bytes_are_reported() -> None:
     fs = SimFs()
     wal = recover(fs).wal
     size = append_of(b"1").length_bytes
@@ -132,7 +132,7 @@ def test_frame_may_fill_a_file_to_its_last_byte() -> None:
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_bigger_frame_gets_a_bigger_file_alone(prepared: bool) -> None:
+def test_frame_larger_than_a_file_gets_a_larger_file_of_its_own(prepared: bool) -> None:
     fs = SimFs()
     wal = recover(fs).wal
     if prepared:
@@ -159,7 +159,7 @@ def test_rotation_takes_the_prepared_spare() -> None:
     assert not wal.spare_ready
 
 
-def test_spare_of_an_older_run_is_not_trusted() -> None:
+def test_spare_of_an_earlier_run_is_refilled() -> None:
     fs = SimFs()
     recover(fs)
     write_all(fs.open(wal_spare(DIRECTORY), create=True), [b"\xee" * 3 * FILE_BYTES], 0)
@@ -167,7 +167,7 @@ def test_spare_of_an_older_run_is_not_trusted() -> None:
     assert raw(fs, 2) == bytes(FILE_BYTES)
 
 
-def test_unknown_names_are_left_alone() -> None:
+def test_unknown_names_are_ignored() -> None:
     fs = SimFs()
     recover(fs)
     bad_names = ["0000000000000009.wal.tmp", "9.wal", "000000000000000G.wal", "notes"]
@@ -179,7 +179,7 @@ def test_unknown_names_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("missing", [1, 2])
-def test_missing_file_is_named(missing: int) -> None:
+def test_missing_file_is_named_in_the_error(missing: int) -> None:
     fs = SimFs()
     for _ in range(3):
         recover(fs)
@@ -189,7 +189,7 @@ def test_missing_file_is_named(missing: int) -> None:
     assert caught.value.metadata == {"file": str(wal_file(DIRECTORY, missing)), "offset": "0"}
 
 
-def test_files_of_another_shard_are_corrupt_here() -> None:
+def test_files_of_another_shard_are_corrupt() -> None:
     fs = SimFs()
     put(recover(fs).wal, [append_of(b"1")])
     recover(fs)
@@ -197,7 +197,7 @@ def test_files_of_another_shard_are_corrupt_here() -> None:
         recover(fs, shard=1)
 
 
-def test_read_of_a_damaged_place_names_it() -> None:
+def test_read_of_a_damaged_frame_names_file_and_offset() -> None:
     fs = SimFs()
     wal = recover(fs).wal
     _, location = put(wal, [append_of(b"1"), append_of(b"2")])
@@ -223,7 +223,7 @@ def test_read_error_of_the_disk_is_corruption_and_others_are_not() -> None:
         wal.read(location)
 
 
-def test_failed_fdatasync_is_never_retried_and_ends_all_writes() -> None:
+def test_failed_fdatasync_is_never_retried_and_stops_all_writes() -> None:
     fs = FaultyFs(SimFs())
     wal = recover(fs).wal
     (synced,) = put(wal, [append_of(b"1")])
@@ -245,7 +245,7 @@ def test_failed_fdatasync_is_never_retried_and_ends_all_writes() -> None:
     ("operation", "call"),
     [("pwritev", 1), ("fdatasync", 1), ("truncate", 1), ("fsync", 1), ("fsync", 2), ("rename", 1), ("fsync_dir", 1)],
 )
-def test_failure_anywhere_in_a_rotation_ends_all_writes(operation: str, call: int) -> None:
+def test_failure_anywhere_in_a_rotation_stops_all_writes(operation: str, call: int) -> None:
     fs = FaultyFs(SimFs())
     wal = recover(fs).wal
     put(wal, [append_of(b"1")])
@@ -259,7 +259,7 @@ def test_failure_anywhere_in_a_rotation_ends_all_writes(operation: str, call: in
     assert recover(fs).payloads == [b"1"]
 
 
-def test_short_write_is_completed_and_one_without_progress_ends_all_writes() -> None:
+def test_short_write_is_completed_and_a_write_without_progress_stops_all_writes() -> None:
     fs = FaultyFs(SimFs())
     wal = recover(fs).wal
     fs.next_fault("pwritev", short=50)
@@ -271,7 +271,7 @@ def test_short_write_is_completed_and_one_without_progress_ends_all_writes() -> 
     assert wal.failed
 
 
-def test_spare_that_cannot_be_filled_harms_nothing_yet() -> None:
+def test_spare_that_cannot_be_filled_does_no_harm_until_the_rotation() -> None:
     fs = FaultyFs(SimFs())
     wal = recover(fs).wal
     fs.next_fault("pwritev", error=errno.ENOSPC)
@@ -323,7 +323,7 @@ def test_file_begins_with_the_length_of_its_predecessor() -> None:
 
 
 @pytest.mark.parametrize("frames_left", range(4))
-def test_file_shortened_at_a_frame_is_corruption_by_its_successors_word(frames_left: int) -> None:
+def test_file_shortened_at_a_frame_contradicts_its_successor(frames_left: int) -> None:
     fs = SimFs()
     locations = rotated(fs)
     path = wal_file(DIRECTORY, 1)
@@ -334,7 +334,7 @@ def test_file_shortened_at_a_frame_is_corruption_by_its_successors_word(frames_l
     assert int(refused.value.metadata["offset"]) == locations[frames_left].offset
 
 
-def test_end_of_a_clean_stop_is_held_against_what_is_there_and_nothing_is_cut() -> None:
+def test_end_of_a_clean_stop_must_match_and_nothing_is_cut() -> None:
     fs = SimFs()
     wal = recover(fs).wal
     (location,) = put(wal, [append_of(b"1")])
@@ -356,7 +356,7 @@ def test_end_of_a_clean_stop_is_held_against_what_is_there_and_nothing_is_cut() 
 
 
 @pytest.mark.parametrize(("group_bytes", "filled"), [(100, True), (FILLED_GROUP_BYTES_MAX + 1, False)])
-def test_spare_is_filled_ahead_of_small_groups_and_a_hole_before_large_ones(group_bytes: int, filled: bool) -> None:
+def test_spare_is_filled_for_small_groups_and_sparse_for_large_ones(group_bytes: int, filled: bool) -> None:
     disk = FaultyFs(SimFs())
     wal = recover(disk).wal
     put(wal, [append_of(bytes(FILE_BYTES))])

@@ -1,4 +1,4 @@
-"""The written mark: what a run left is read by the next, and nothing else is believed."""
+"""The written mark: the next run reads the last run's, and ignores any other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEGUN = [Written(7, 0, 0), Written(9, 64, 64)]
 
 
 def left(path: Path) -> MappedMark:
-    """A mark whose process is gone."""
+    """A mark of a dead process."""
     mark = MappedMark(path)
     mark.begin(RUN, BEGUN)
     mark.put(0, Written(8, 4096, 512))
@@ -25,20 +25,20 @@ def left(path: Path) -> MappedMark:
     return MappedMark(path)
 
 
-def test_what_a_run_put_is_read_by_shard(tmp_path: Path) -> None:
+def test_mark_of_a_run_is_read_back_by_shard(tmp_path: Path) -> None:
     mark = left(tmp_path / "mark")
     assert mark.read(RUN, 2) == [Written(8, 4096, 512), BEGUN[1]]
     assert mark.read(RUN, 1) == [Written(8, 4096, 512)]
 
 
-def test_a_mark_of_another_run_or_boot_or_of_fewer_shards_says_nothing(tmp_path: Path) -> None:
+def test_mark_of_another_run_or_boot_or_with_fewer_shards_is_ignored(tmp_path: Path) -> None:
     mark = left(tmp_path / "mark")
     assert mark.read(run_name("boot", 4), 2) is None
     assert mark.read(run_name("other", 3), 2) is None
     assert mark.read(RUN, 3) is None
 
 
-def test_a_mark_that_is_gone_damaged_cut_or_no_file_says_nothing(tmp_path: Path) -> None:
+def test_missing_damaged_short_or_special_mark_file_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "mark"
     assert MappedMark(path).read(RUN, 1) is None
     mark = left(path)
@@ -56,7 +56,7 @@ def test_a_mark_that_is_gone_damaged_cut_or_no_file_says_nothing(tmp_path: Path)
     assert mark.read(RUN, 1) is None
 
 
-def test_a_begin_replaces_what_lies_there_and_remove_leaves_nothing(tmp_path: Path) -> None:
+def test_begin_replaces_an_existing_mark_and_remove_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "mark"
     left(path)
     path.with_name("mark.tmp").symlink_to("elsewhere")
@@ -68,6 +68,6 @@ def test_a_begin_replaces_what_lies_there_and_remove_leaves_nothing(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_directory_of_the_mark_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         MappedMark(tmp_path / "none" / "mark").begin(RUN, BEGUN)

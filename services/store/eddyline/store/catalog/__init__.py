@@ -1,1 +1,1 @@
-"""What a checkpoint keeps."""
+"""State of a store as of its last checkpoint."""

@@ -166,8 +166,8 @@ class Catalog(Protocol):
             CatalogFailed.
         """
 
-    def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
-        """Replace the head and the `changed` topics and remove the topics `gone`, as one unit; return when it is durable.
+    def write(self, head: CatalogHead, changed: Sequence[TopicEntry], removed: Sequence[int]) -> None:
+        """Replace the head and the `changed` topics and remove the topics `removed`, as one unit; return when it is durable.
 
         A topic appears in one of the two at most, and once.
 

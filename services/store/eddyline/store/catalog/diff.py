@@ -81,11 +81,11 @@ class CatalogDiff:
             yield self._topic(record, pieces)
         self._read = True
 
-    def changes(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> KeyChanges:
-        """Return the puts and deletes for a write of `head`, the topics `changed` and the removed topics `gone`."""
-        assert self._read, "what is stored is read before it is written over"
-        ids = [entry.id for entry in changed] + list(gone)
-        assert len(set(ids)) == len(ids), "a topic is written or gone, once"
+    def changes(self, head: CatalogHead, changed: Sequence[TopicEntry], removed: Sequence[int]) -> KeyChanges:
+        """Return the puts and deletes for a write of `head`, the topics `changed` and the topics `removed`."""
+        assert self._read, "load before the first write"
+        ids = [entry.id for entry in changed] + list(removed)
+        assert len(set(ids)) == len(ids), "a topic is changed or removed, once"
         puts, deletes = [KeyValue(HEAD_KEY, encode_head(head))], list[bytes]()
         pieces: dict[int, frozenset[bytes]] = {}
         none = frozenset[bytes]()
@@ -97,7 +97,7 @@ class CatalogDiff:
                 pieces[entry.id] = frozenset(encoded.pieces)
                 puts.extend(KeyValue(key, piece) for key, piece in encoded.pieces.items() if key not in previous)
                 deletes.extend(sorted(previous - encoded.pieces.keys()))
-        for topic_id in gone:
+        for topic_id in removed:
             deletes.append(topic_key(topic_id))
             previous = self._pieces.get(topic_id, none)
             if previous:

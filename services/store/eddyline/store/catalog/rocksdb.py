@@ -96,10 +96,10 @@ class RocksCatalog:
         head = self._head()
         return (None if head is None else decode_head(head, str(self._path))), self._diff.read(self._stored())
 
-    def write(self, head: CatalogHead, changed: Sequence[TopicEntry], gone: Sequence[int]) -> None:
+    def write(self, head: CatalogHead, changed: Sequence[TopicEntry], removed: Sequence[int]) -> None:
         self._reopen_after_shortage()
         database = self._require_open()
-        changes = self._diff.changes(head, changed, gone)
+        changes = self._diff.changes(head, changed, removed)
         try:
             with self._translated():
                 self._write(database, changes)
@@ -134,7 +134,7 @@ class RocksCatalog:
     def _head(self) -> bytes | None:
         with self._translated():
             values = self._require_open().get([HEAD_KEY])
-        assert values is not None, "a list is asked, a list is given"
+        assert values is not None, "a list of keys returns a list"
         head: bytes | None = values[0]
         return head
 

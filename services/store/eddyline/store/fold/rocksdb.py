@@ -231,7 +231,7 @@ class RocksFold:
         prefix = TOPIC.pack(topic_id)
         with translated(self._note_damage):
             values = self._require_open().data.get([prefix + key for key in keys])
-            assert values is not None, "a list is asked, a list is given"
+            assert values is not None, "a list of keys returns a list"
             return [
                 None if value is None else decode_entry(key, value) for key, value in zip(keys, values, strict=True)
             ]

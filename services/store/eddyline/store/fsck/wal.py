@@ -78,7 +78,7 @@ class ShardCheck:
             if file_end is None:
                 continue
             end = file_end if file_end.file_bytes else end
-            self._check_settled(file_end)
+            self._check_closed_end(file_end)
         self._check_clean(numbers, end)
 
     def _numbers(self) -> list[int]:
@@ -131,7 +131,7 @@ class ShardCheck:
         except CatalogLost as error:
             self._report(path, 0, error.message)
             return None
-        if not complete and self._is_settled(end) and replay.tail(end).is_cut:
+        if not complete and self._ends_where_closed(end) and replay.tail(end).is_cut:
             what = "a torn tail, which no completed sync covered: the next start cuts it"
             self._findings.note(path, what, offset=end.file_bytes, to_do=_SETTLED_AT_START)
         return end
@@ -143,13 +143,13 @@ class ShardCheck:
                 "catalog lies in this directory"
             )
 
-    def _is_settled(self, file_end: WalEnd) -> bool:
+    def _ends_where_closed(self, file_end: WalEnd) -> bool:
         """Whether a file ends where a checkpoint closed it, if one did."""
         _, state_number, _, previous_bytes, _ = self._position
         return file_end.file_number != state_number - 1 or previous_bytes in (-1, file_end.file_bytes)
 
-    def _check_settled(self, file_end: WalEnd) -> None:
-        if not self._is_settled(file_end):
+    def _check_closed_end(self, file_end: WalEnd) -> None:
+        if not self._ends_where_closed(file_end):
             previous_bytes = self._position.previous_bytes
             what = f"it has {file_end.file_bytes} bytes of frames, a checkpoint closed it with {previous_bytes}"
             self._report(wal_file(self._directory, file_end.file_number), file_end.file_bytes, what)

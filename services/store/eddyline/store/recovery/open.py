@@ -186,7 +186,7 @@ class WalOpener:
             self._file_bytes,
             on_frame,
             first_number=data_number,
-            settled=WalEnd(state_number - 1, previous_bytes) if previous_bytes >= 0 else None,
+            closed_end=WalEnd(state_number - 1, previous_bytes) if previous_bytes >= 0 else None,
             expected=expected,
             replayed=WalEnd(state_number, state_offset),
             checkpoint=self._head.checkpoint,

@@ -204,7 +204,7 @@ def _open(
                     file_bytes,
                     _moved(table, due, shard),
                     first_number=data_number,
-                    settled=settled,
+                    closed_end=settled,
                     checkpoint=checkpoint,
                 )
             )

@@ -45,8 +45,8 @@ class SegmentSource(NamedTuple):
 class BatchEntry(NamedTuple):
     """One record batch. Seqs and times are the lowest and the highest; `source_ts_ns_max` is 0 if no row has one.
 
-    `record_bytes` counts keys and values without gap records; `offset` and `length` locate the message's bytes in the
-    file, `checksum` is their xxh3_64.
+    `record_bytes` is the records' bytes as quotas count them, without gap records; `offset` and `length` locate the
+    message's bytes in the file, `checksum` is their xxh3_64.
     """
 
     first_seq: int

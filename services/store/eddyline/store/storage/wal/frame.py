@@ -133,7 +133,7 @@ class Header(NamedTuple):
     type: int
     version: int
     flags: int
-    count: int  # type: ignore[assignment]  # the format's word; nobody counts values in a header
+    count: int  # type: ignore[assignment]  # the format's word; hides `tuple.count`
     topic_id: int
     first_seq: int
     ts_ms: int

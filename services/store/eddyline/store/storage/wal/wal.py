@@ -133,7 +133,7 @@ class Wal:
         self.guard: Callable[[], None] | None = None
         """Called before every write and sync; a `WalFailed` that it raises stops this log for good."""
         self.tail = tail
-        """What recovery cut from the log's end."""
+        """Bytes that recovery cut from the log's end."""
         self.on_written: Callable[[Written], None] | None = None
         """Called on the writer thread after each write and sync, before either counts."""
         self.short_of = ""
@@ -150,7 +150,7 @@ class Wal:
         on_frame: Callable[[Frame, Location], None],
         *,
         first_number: int = 1,
-        settled: WalEnd | None = None,
+        closed_end: WalEnd | None = None,
         expected: WalEnd | None = None,
         replayed: WalEnd | None = None,
         checkpoint: int = 0,
@@ -159,7 +159,7 @@ class Wal:
         """Replay every frame in order, truncate the newest file at its end, and open the next number.
 
         `directory` exists; its files are those from `first_number` on, and older ones that a checkpoint no longer needs,
-        which are removed. `replayed` = the durable position of a replay that was interrupted. `settled` = the end of a
+        which are removed. `replayed` = the durable position of a replay that was interrupted. `closed_end` = the end of a
         file that a checkpoint closed. `on_mark` gets the number of the checkpoint that was the last one when each file was
         opened. `expected` = the end of the log at a clean stop: any other end is corruption, and nothing is cut; with 0
         bytes, a file of at least this number must exist. Files without a frame do not move the end: a start that stopped
@@ -171,7 +171,7 @@ class Wal:
         """
         present = wal_numbers(fs.listdir(directory))
         numbers = [number for number in present if number >= first_number]
-        _check_all_there(directory, numbers, first_number, settled=settled, expected=expected)
+        _check_all_there(directory, numbers, first_number, closed_end=closed_end, expected=expected)
         ends, end, previous, tail = dict[int, int](), WalEnd(0, 0), None, NO_TAIL
         for number in numbers:
             is_newest = number == numbers[-1]
@@ -187,11 +187,11 @@ class Wal:
             )
             previous = scanned.replay(on_frame)
             ends[number] = previous.file_bytes
-            if settled is not None and settled.file_number == number and settled != previous:
+            if closed_end is not None and closed_end.file_number == number and closed_end != previous:
                 raise corrupt(
                     wal_file(directory, number),
                     previous.file_bytes,
-                    f"it has {previous.file_bytes} bytes of frames, a checkpoint closed it with {settled.file_bytes}",
+                    f"it has {previous.file_bytes} bytes of frames, a checkpoint closed it with {closed_end.file_bytes}",
                 )
             end = previous if previous.file_bytes else end
             if is_newest:
@@ -451,14 +451,14 @@ class Wal:
 
 
 def _check_all_there(
-    directory: Path, numbers: Sequence[int], first_number: int, *, settled: WalEnd | None, expected: WalEnd | None
+    directory: Path, numbers: Sequence[int], first_number: int, *, closed_end: WalEnd | None, expected: WalEnd | None
 ) -> None:
     """Raise DataCorrupt if a file is missing: between others, or one that a checkpoint or the last stop recorded."""
     for due, number in enumerate(numbers, first_number):
         if number != due:
             raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
-    if settled is not None and first_number <= settled.file_number and settled.file_number not in numbers:
-        raise corrupt(wal_file(directory, settled.file_number), 0, "the file is missing")
+    if closed_end is not None and first_number <= closed_end.file_number and closed_end.file_number not in numbers:
+        raise corrupt(wal_file(directory, closed_end.file_number), 0, "the file is missing")
     if expected is not None and (not numbers or numbers[-1] < expected.file_number):
         raise corrupt(wal_file(directory, expected.file_number), 0, "the file is missing")
 

@@ -23,7 +23,7 @@ _NO_TLS_THERE: Final = "WRONG_VERSION_NUMBER"
 ACCESS_FLAGS = {
     "key_file": "file with the key's secret (default: $EDDYLINE_KEY_FILE, else the secret in $EDDYLINE_KEY)",
     "tls_ca": "certificates of the authority that signed the cluster's; uses TLS (default: $EDDYLINE_TLS_CA)",
-    "tls_cert": "own certificate, where the cluster asks for one (default: $EDDYLINE_TLS_CERT)",
+    "tls_cert": "client certificate, if the cluster requires one (default: $EDDYLINE_TLS_CERT)",
     "tls_key": "its key (default: $EDDYLINE_TLS_KEY)",
 }
 """By the arguments' names: what each is."""

@@ -54,7 +54,7 @@ def add_nats_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--nats-creds", type=Path, metavar="FILE", help="credentials file")
     group.add_argument("--nats-nkey", type=Path, metavar="FILE", help="file of an nkey's seed")
     group.add_argument("--nats-ca", type=Path, metavar="FILE", help="authorities of its certificate (PEM)")
-    group.add_argument("--nats-cert", type=Path, metavar="FILE", help="certificate to show to it (PEM)")
+    group.add_argument("--nats-cert", type=Path, metavar="FILE", help="client certificate for it (PEM)")
     group.add_argument("--nats-key", type=Path, metavar="FILE", help="key of that certificate (PEM)")
 
 

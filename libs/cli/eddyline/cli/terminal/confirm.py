@@ -19,7 +19,7 @@ _LINE_BYTES: Final = 4096
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
     """Add --yes."""
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask (only a terminal is asked)")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not prompt (only a terminal is prompted)")
 
 
 async def confirm(question: str, arguments: argparse.Namespace) -> None:

@@ -36,7 +36,7 @@ def add(subparsers: Subparsers) -> None:
         finds_cluster=False,
         more=_MORE,
     )
-    parser.add_argument("name", metavar="NAME", help="who it is, in the audit log too")
+    parser.add_argument("name", metavar="NAME", help="name of the caller, also in the audit log")
     parser.add_argument(
         "--scopes",
         required=True,
@@ -51,7 +51,7 @@ def add(subparsers: Subparsers) -> None:
         metavar="PREFIXES",
         help="names of topics, sources and buckets that it covers begin so, with commas (default: all names)",
     )
-    parser.add_argument("--keys-file", type=Path, metavar="FILE", help="add the table to this file, made if missing")
+    parser.add_argument("--keys-file", type=Path, metavar="FILE", help="add the table to this file, created if missing")
     parser.add_argument(
         "--secret-file",
         type=Path,

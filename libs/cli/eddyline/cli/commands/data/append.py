@@ -68,7 +68,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--node", help="name of the node that wrote them")
     parser.add_argument("--op", choices=tuple(OPS), help="default: append on a log, put on a KV topic")
     parser.add_argument("--json", action="store_true", help="lines and values are JSON objects, see below")
-    parser.add_argument("--create", type=str.lower, choices=("log", "kv"), help="make the topic if it is missing")
+    parser.add_argument("--create", type=str.lower, choices=("log", "kv"), help="create the topic if it is missing")
     parser.add_argument(
         "--idempotency-key",
         default="",
@@ -76,7 +76,11 @@ def add(subparsers: Subparsers) -> None:
         help="makes a repeat harmless; of standard input each line's key begins with it (default: drawn)",
     )
     parser.add_argument(
-        "--skip", type=count, default=0, metavar="N", help="leave out the first N lines of standard input: they are in"
+        "--skip",
+        type=count,
+        default=0,
+        metavar="N",
+        help="skip the first N lines of standard input, which are stored already",
     )
 
 

@@ -26,10 +26,10 @@ It goes on until Ctrl-C, across restarts of every role, and from where it was wh
 answers yet. kill -9 loses nothing. Only one command follows into a file; any number read it meanwhile.
 
 JSON (-o json): {"event", "topic", "epoch", "seq", "entry_count", "as_of_ms"}; the events:
-  snapshot                            all was taken anew
-  level                               it has what the topic had; from here on it follows
-  gap, cursor_ahead, refresh          all will be taken anew
-  deleted                             nothing is live, until the topic is made again
+  snapshot                            a full snapshot was applied
+  level                               caught up; changes follow
+  gap, cursor_ahead, refresh          a full snapshot will follow
+  deleted                             no key is live until the topic is created again
   reconnecting, resumed               as `eddyline watch` has them"""
 _ANY_SIZE: Final = 1 << 60
 """A file that was written within a memory bound is read without one."""
@@ -58,12 +58,12 @@ def add(subparsers: Subparsers) -> None:
         "--refresh",
         type=duration_ms,
         metavar="TIME",
-        help="how often all is taken anew, which brings deletes by key (default: 1d; 0 = never)",
+        help="interval of a full refresh, which also applies deletes by key (default: 1d; 0 = never)",
     )
     parser.add_argument(
         "--rebuild",
         action="store_true",
-        help="begin anew where the file is damaged; one that is not a fold's is refused",
+        help="rebuild a damaged file; a file that is not a local fold is refused",
     )
     parser = _add_offline(
         verbs,
@@ -83,13 +83,13 @@ def add(subparsers: Subparsers) -> None:
     parser.set_defaults(run=range_)
     parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only keys that start so")
     parser.set_defaults(optional=("prefix", ""))
-    parser.add_argument("--after", default="", metavar="KEY", help="only keys behind it")
+    parser.add_argument("--after", default="", metavar="KEY", help="only keys after this one")
     parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most keys (default: all)")
     parser.add_argument("--values", action="store_true", help="show the values too (JSON has them always)")
     _add_offline(
         verbs,
         "state",
-        what="Show what such a file is of, and how old it is.",
+        what="Show the topic and the age of such a file.",
         example="eddyline edge state --file routes.fold",
     ).set_defaults(run=state)
 

@@ -34,7 +34,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("keys", metavar="KEY", nargs="+")
     parser.set_defaults(repeatable="keys")
-    parser.add_argument("--min-seq", type=count, default=0, metavar="SEQ", help="wait until the fold has it")
+    parser.add_argument("--min-seq", type=count, default=0, metavar="SEQ", help="wait until the fold contains this seq")
     add_raw(parser)
     point = parser.add_mutually_exclusive_group()
     point.add_argument("--at-seq", type=count, metavar="SEQ", help="as they were after this record")

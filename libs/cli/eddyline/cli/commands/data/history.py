@@ -36,7 +36,7 @@ def add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("key", metavar="KEY")
-    parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start behind it (default: 0)")
+    parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start after this seq (default: 0)")
     add_epoch(parser, otherwise="is refused")
     parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most revisions (default: all)")
 

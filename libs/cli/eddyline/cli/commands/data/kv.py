@@ -42,10 +42,10 @@ def add(subparsers: Subparsers) -> None:
     verbs = add_group(
         subparsers,
         "kv",
-        what="Write into NATS KV buckets, by NATS's own compare-and-set; get what sources copied of them.",
+        what="Write into NATS KV buckets, with NATS's own compare-and-set; get the copied values.",
     )
     kv_get.add(verbs)
-    parser = _add(verbs, "put", "Write a value, whatever the key had.", _PUT, put)
+    parser = _add(verbs, "put", "Write a value, with or without an existing one.", _PUT, put)
     _add_value(parser)
     parser = _add(verbs, "create", "Write a value if the key is not live.", _CREATE, create)
     _add_value(parser)
@@ -68,7 +68,7 @@ def add(subparsers: Subparsers) -> None:
         type=duration_ms,
         default=0,
         metavar="DURATION",
-        help="time after which the marker goes too; the bucket must allow it (default: never)",
+        help="time after which the marker expires, too; the bucket must allow it (default: never)",
     )
 
 

@@ -38,7 +38,7 @@ def add(verbs: Subparsers) -> None:
     parser.set_defaults(contradiction=raw_contradiction)
     parser.add_argument("bucket", metavar="BUCKET", help="NATS KV bucket")
     parser.add_argument("key", metavar="KEY")
-    parser.add_argument("--source", default="", metavar="NAME", help="what this source copied (default: any)")
+    parser.add_argument("--source", default="", metavar="NAME", help="the copy of this source (default: any)")
     add_raw(parser)
 
 

@@ -28,7 +28,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only keys that start so")
     parser.set_defaults(optional=("prefix", ""))
-    parser.add_argument("--after", default="", metavar="KEY", help="only keys behind it")
+    parser.add_argument("--after", default="", metavar="KEY", help="only keys after this one")
     parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most keys (default: all)")
     parser.add_argument("--values", action="store_true", help="show the values too (JSON has them always)")
 

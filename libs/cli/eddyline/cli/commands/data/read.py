@@ -38,16 +38,16 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "read",
-        what="Read a topic's log, what was lost as gaps in their places.",
+        what="Read a topic's log; losses appear as gaps in their places.",
         example="eddyline read prices --after 100 --limit 10\neddyline read prices --follow -o json",
         run=run,
         more=_MORE,
     )
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start behind it (default: 0)")
+    parser.add_argument("--after", type=count, default=0, metavar="SEQ", help="start after this seq (default: 0)")
     add_epoch(parser)
     parser.add_argument("--limit", type=limit, default=0, metavar="N", help="most records (default: all)")
-    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument("--follow", action="store_true", help="continue with new records, until Ctrl-C")
     parser.add_argument("--key-prefix", action="append", default=[], metavar="PREFIX", help="repeatable")
     parser.add_argument("--tag", action="append", default=[], help="repeatable")
     parser.add_argument("--exclude-node", action="append", default=[], metavar="NODE", help="repeatable")

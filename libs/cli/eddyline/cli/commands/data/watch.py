@@ -61,7 +61,7 @@ def add(subparsers: Subparsers) -> None:
         choices=tuple(_STARTS),
         help="where to begin (default: snapshot for KV topics, tail for logs)",
     )
-    parser.add_argument("--after", type=count, metavar="SEQ", help="begin behind this seq instead (of one topic)")
+    parser.add_argument("--after", type=count, metavar="SEQ", help="start after this seq instead (of one topic)")
     add_epoch(parser)
     parser.add_argument(
         "--at-time",
@@ -78,21 +78,25 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--key-prefix", action="append", default=[], metavar="PREFIX", help="repeatable")
     parser.add_argument("--tag", action="append", default=[], help="only records with it; repeatable")
     parser.add_argument(
-        "--exclude-node", action="append", default=[], metavar="NODE", help="not what it wrote; repeatable"
+        "--exclude-node",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="skip records that this node wrote; repeatable",
     )
     parser.add_argument("--ignore-deletes", action="store_true", help="no deletes and purges")
     parser.add_argument("--metadata-only", action="store_true", help="no data, only how large it is")
-    parser.add_argument("--updates-only", action="store_true", help="no current values, only what comes from now on")
+    parser.add_argument("--updates-only", action="store_true", help="no current values, only changes from now on")
     parser.add_argument(
         "--on-gap",
         choices=("tell", "heal"),
         default="tell",
-        help="heal = what was lost is followed by the current values, of KV topics (default: tell)",
+        help="heal = a gap in a KV topic is followed by its current values (default: tell)",
     )
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="say what this watch would cost, and where those that are open stand and why; then exit",
+        help="print the cost of this watch and the state of the open ones; then exit",
     )
 
 

@@ -51,11 +51,11 @@ may be lost; `eddyline source get NAME` has all of it. While no ingest answers, 
 
 def add(subparsers: Subparsers) -> None:
     """Add the verb."""
-    verbs = add_group(subparsers, "source", what="Manage sources: what is copied from NATS into topics.")
+    verbs = add_group(subparsers, "source", what="Manage sources: copies of NATS buckets and streams into topics.")
     parser = add_verb(
         verbs,
         "create",
-        what="Copy a KV bucket into a KV topic, or a stream into a LOG topic. Topics that are missing are made.",
+        what="Copy a KV bucket into a KV topic, or a stream into a LOG topic. Missing topics are created.",
         example="eddyline source create certs --bucket certs --key-prefix prod. --on-recreated resync",
         run=create,
         more=_CREATE,
@@ -78,7 +78,7 @@ def add(subparsers: Subparsers) -> None:
         (
             "resync",
             resync,
-            "Bring a topic in step with what its bucket or stream has now, whatever stopped the source.",
+            "Make a topic equal to its bucket or stream as it is now, for any reason of a stop.",
         ),
     ):
         parser = add_verb(verbs, name, what=what, example=f"eddyline source {name} certs", run=run)
@@ -112,7 +112,7 @@ def _add_definition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME")
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument("--bucket", default="", metavar="BUCKET", help="NATS KV bucket (default: NAME)")
-    origin.add_argument("--stream", default="", metavar="STREAM", help="JetStream stream, in place of a bucket")
+    origin.add_argument("--stream", default="", metavar="STREAM", help="JetStream stream instead of a bucket")
     parser.add_argument("--topic", default="", metavar="TOPIC", help="topic to write (default: NAME)")
     parser.add_argument(
         "--key-prefix", action="append", default=[], metavar="TEXT", help="copy only keys that begin so (repeatable)"

@@ -28,7 +28,8 @@ def add(verbs: Subparsers) -> None:
     parser = add_verb(
         verbs,
         "update",
-        what="Change what a source does by itself: what is not given keeps its value. It goes on where that is allowed now.",
+        what="Change a source's policies; options that are not given keep their values. A stopped source resumes if the new "
+        "policies allow it.",
         example="eddyline source update certs --dead-letter-topic misfits\n"
         "eddyline source update certs --on-expired stop --no-dead-letter-topic",
         run=update,
@@ -45,7 +46,7 @@ def add(verbs: Subparsers) -> None:
     letters.add_argument(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="LOG topic for messages that fit into no record; made if it is missing",
+        help="LOG topic for messages that fit into no record; created if it is missing",
     )
     letters.add_argument(
         "--no-dead-letter-topic", action="store_true", help="a message that fits into no record stops the source"

@@ -60,7 +60,7 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "verify",
-        what="Compare what sources copied with their buckets; exit code 1 if keys differ.",
+        what="Compare the topics of sources with their buckets; exit code 1 if keys differ.",
         example=_EXAMPLE,
         run=run,
         more=_MORE,
@@ -69,7 +69,9 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--all", action="store_true", help="every source that copies a bucket, one after the other")
     parser.add_argument("--repair", action="store_true", help="resync the source where keys differ")
     parser.add_argument(
-        "--dry-run", action="store_true", help="with --repair: change nothing, say what a repair would write and delete"
+        "--dry-run",
+        action="store_true",
+        help="with --repair: change nothing, print the keys that a repair would write and delete",
     )
     parser.add_argument(
         "--settle-ms", type=_settle_ms, default=0, metavar="MS", help="time for changes under way (default: 5000)"

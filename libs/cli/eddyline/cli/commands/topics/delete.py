@@ -69,7 +69,9 @@ def add(subparsers: Subparsers) -> None:
     match.add_argument("--key-prefix", metavar="PREFIX", help="only of keys that start so; '' = any key")
     match.add_argument("--tag", help="only with this tag")
     match.add_argument("--tag-prefix", metavar="PREFIX", help="only with tags that start so; '' = any tag")
-    parser.add_argument("--dry-run", action="store_true", help="delete nothing, say how many records would be")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="delete nothing, print how many records would be deleted"
+    )
     add_yes(parser)
 
 

@@ -45,7 +45,7 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "export",
-        what="Write topics as Parquet files with a manifest; a second run adds what came since.",
+        what="Write topics as Parquet files with a manifest; a second run adds the newer records.",
         example="eddyline export orders --out ./lake\neddyline export 'routes.*' --out ./lake --on-gap rows",
         run=run,
         more=_MORE,

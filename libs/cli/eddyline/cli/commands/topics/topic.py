@@ -59,7 +59,7 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         verbs,
         "erase",
-        what="Take what was deleted from a topic before now off the disk, and wait until nothing of it is left there.",
+        what="Remove a topic's deleted records from the disk, and wait until none is left there.",
         example="eddyline delete prices --key BTC && eddyline topic erase prices",
         run=erase,
     )

@@ -58,7 +58,7 @@ def add_settings(parser: argparse.ArgumentParser, *, updates: bool) -> None:
     parser.add_argument(
         "--dedupe-node",
         action=argparse.BooleanOptionalAction,
-        help="whether readers may leave out what a node wrote" + default("they may"),
+        help="whether readers may skip records by the node that wrote them" + default("they may"),
     )
 
 

@@ -28,7 +28,7 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "verify-fold",
-        what="Compare a KV topic's live values with what its log gives; exit code 1 if they differ, a line a finding.",
+        what="Compare a KV topic's live values with its log; exit code 1 if they differ, a line a finding.",
         example="eddyline verify-fold prices",
         run=run,
         more=_MORE,

@@ -28,7 +28,8 @@ def add(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "settle-fold",
-        what="Accept the loss of a KV topic's live values and serve those that base and log still give; asks first on a terminal.",
+        what="Accept the loss of a KV topic's live values and serve those that base and log still give; asks first "
+        "on a terminal.",
         example="eddyline settle-fold prices",
         run=run,
         more=_MORE,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eddyline.core.telemetry.trace_context import SeqTrace
 from eddyline.store.write import traces
-from eddyline.store.write.traces import AGE_S, TOLD_MAX, RecentTraces
+from eddyline.store.write.traces import AGE_S, TRACES_MAX, RecentTraces
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_tells_what_a_list_of_all_commits_would(steps: list[tuple[str, int, int]
                 for at_s, topic, trace in made
                 if at_s >= oldest_s and topic == number and first <= trace.seq <= last
             ]
-            assert recent.within(number, first, last) == tuple(wanted[:TOLD_MAX])
+            assert recent.within(number, first, last) == tuple(wanted[:TRACES_MAX])
             assert len(recent) == sum(at_s >= oldest_s for at_s, _, _ in made)
 
 
@@ -64,4 +64,4 @@ def test_tells_a_bounded_number_of_an_item() -> None:
     recent = RecentTraces(ManualClock())
     for seq in range(1, 100):
         recent.put(1, seq, "t")
-    assert [trace.seq for trace in recent.within(1, 10, 99)] == list(range(10, 10 + TOLD_MAX))
+    assert [trace.seq for trace in recent.within(1, 10, 99)] == list(range(10, 10 + TRACES_MAX))

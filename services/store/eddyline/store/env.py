@@ -1,4 +1,4 @@
-"""What a store runs on: files, engines, time and threads. Everything that a simulation puts others in the place of."""
+"""Environment of a store: files, engines, time and threads. A simulation replaces every one of them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.written_mark import WrittenMark
 
 READER_THREADS: Final = 4
-"""Disk reads at once: enough to keep a disk busy, and each at most one frame of memory."""
+"""Disk reads at once: enough to keep a disk busy, and each takes at most one frame of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Where a store's blocking calls run: one thread a WAL shard, one for the fold, a few for reads, one for spare files."""
+    """Threads for blocking calls: one a WAL shard, one for the fold, a few for reads, one for background jobs."""
 
     wals: tuple[Worker, ...]
     fold: Worker
@@ -38,13 +38,13 @@ class Workers:
     background: Worker
 
     def close(self) -> None:
-        """End all, each after its jobs."""
+        """End all workers, each after its jobs."""
         for worker in (self.background, self.reader, *self.wals, self.fold):
             worker.close()
 
 
 def new_workers(make: Callable[[str, int], Worker], *, wal_shards: int = 1) -> Workers:
-    """A store's workers by their names and thread counts."""
+    """Make a store's workers by their names and thread counts."""
     return Workers(
         wals=tuple(make(f"wal-{shard}", 1) for shard in range(wal_shards)),
         fold=make("fold", 1),
@@ -54,39 +54,39 @@ def new_workers(make: Callable[[str, int], Worker], *, wal_shards: int = 1) -> W
 
 
 def _unknown_volume(directory: Path) -> str:
-    """Nothing is known of where it lies."""
+    """Return "": the file system is unknown."""
     return ""
 
 
 def _not_shed(memory_is_full: bool) -> None:
-    """Nobody receives anything."""
+    """Do nothing: no call receives appends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """See the module."""
+    """Everything outside the store's own code; see the module."""
 
     fs: Fs
     open_fold: Callable[[], Fold]
     open_catalog: Callable[[bool], Catalog]
-    """With whether the catalog must exist."""
+    """Called with whether the catalog must exist."""
     clock: Clock
     host: Host
     workers: Workers
     tell: Callable[[RecoveryProgress], None] = noop
     plan: MemoryPlan | None = None
-    """None = the settings' budget, split as usual."""
+    """None = the settings' budget, split by `memory_plan`."""
     memory: Memory | None = None
-    """The process's; None = nobody watches it."""
+    """The process's memory; None = it is not guarded."""
     shed: Callable[[bool], None] = _not_shed
-    """End what is being received, since memory is full, and let little in; False = it is not full any more."""
+    """Called with True to end append streams and take few new appends, since memory is full; with False once it is not."""
     volume: Callable[[Path], str] = _unknown_volume
-    """The type of the file system that a directory is on; "" = unknown."""
+    """Returns the type of the file system that a directory is on; "" = unknown."""
     scratch: TemporaryFold | None = None
-    """Where a second fold is made when one is checked; None = nowhere."""
+    """Where the check of a fold makes a second fold; None = nowhere."""
     written_mark: WrittenMark | None = None
-    """Where word of what is written is left, outside the data directory; None = nowhere: a start trusts the boot id, and
-    bytes that were cut."""
+    """Record of the bytes written, outside the data directory. None = there is none: a start relies on the boot id and on
+    truncated bytes."""
     artifacts: ArtifactSettings | None = None
-    """Where artifacts go, and are staged; None = this machine has none."""
+    """Where artifacts are stored and staged; None = artifacts are not configured."""
     tracer: Tracer = NOOP_TRACER

@@ -1,4 +1,4 @@
-"""What a store measures: its figures and measures as metrics, all of them from the start, also while it recovers."""
+"""Metrics of a store: its status and distributions, every metric from the start on, recovery included."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTHING: Final = Measured(ShardStatus(0, 0, 0, 0, 0, 0, 0, ""), ShardMetrics(),
 
 
 class StoreMetrics:
-    """The metrics of one store. `link` is set once the shard is recovered; before that all but the recovery is at zero."""
+    """Metrics of one store. `link` is set once the shard is recovered; until then all but the recovery's are zero."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StoreMetrics:
         self.link: Shard | None = None
 
     async def collect(self) -> list[Metric]:
-        """Everything, now."""
+        """Return every metric with its current value."""
         figures, measures, followed_topic_count = _NOTHING if self.link is None else self.link.measured()
         is_ready = self.link is not None and not figures.read_only_reason
         recovery = self._recovery()

@@ -12,11 +12,11 @@ from eddyline.core.runtime.text import escaped
 
 
 class UnsaidError(Exception):
-    """Standard output does not take what is said; the reason in words, empty = nobody reads it any more."""
+    """Standard output could not be written; the reason as text, empty = its reader is gone."""
 
 
 def say(line: str) -> None:
-    """Write a line to standard output, at once.
+    """Write a line to standard output and flush it.
 
     Raises:
         UnsaidError: it is closed, full, or its reader is gone.
@@ -27,7 +27,7 @@ def say(line: str) -> None:
         sys.stdout.write(escaped(line) + "\n")
         sys.stdout.flush()
     except OSError as error:
-        # What is left of it goes nowhere: Python would fail on it again at exit, with a code of its own.
+        # The buffered rest is dropped: Python would fail on it again at exit, with a code of its own.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

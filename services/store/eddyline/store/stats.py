@@ -1,8 +1,6 @@
-"""A shard's own figures: what its status tells, and how far its recovery is.
+"""Figures of a shard: its status, the progress of its recovery, and the distributions and counts for metrics.
 
-What a shard measures as it works, beside what its status tells: distributions, and counts by reason.
-
-Once a group, a write of the fold or a refusal, never once a record.
+Distributions are updated once a group, a write of the fold or a refusal, never once a record.
 Threading: event loop only.
 """
 
@@ -17,7 +15,7 @@ from eddyline.core.telemetry.metrics import COUNT_BOUNDS, Histogram
 
 
 class Stage(IntEnum):
-    """What the store's upkeep is at. The numbers are on the wire."""
+    """Background job in progress. The numbers are on the wire."""
 
     IDLE = 1
     SEAL = 2
@@ -32,7 +30,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
-    """Bytes of log replayed, of all there are to replay; a total of 0 is not known yet."""
+    """Bytes of log replayed, and to replay in total; a total of 0 = not known yet."""
 
     replayed_bytes: int = 0
     total_bytes: int = 0
@@ -40,14 +38,12 @@ class RecoveryProgress:
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """A shard's own figures. `read_only_reason` is empty where writes are served too, else e.g. `SYNC_FAILED`.
+    """Status of a shard. `read_only_reason` is empty while writes are served, else e.g. `SYNC_FAILED`.
 
     `checkpoint` is the number of the last complete one; `unsegmented_bytes` are of records that are in no segment yet;
-    `memory_bytes` what is held of the memory budget; `corrupt_count` pieces of files found corrupt since the start; of
-    `fold_count` folds `lost_fold_count` are refused to readers.
-    The seven from `staged_bytes` on are for metrics alone: `apply_lag_count` in records, `resident_bytes` of the process
-    where it is watched.
-    """
+    `memory_bytes` is the used part of the memory budget; `corrupt_count` counts pieces of files found corrupt since the
+    start; of `fold_count` folds `lost_fold_count` are refused to readers. The seven from `staged_bytes` on are for metrics
+    alone: `apply_lag_count` in records, `resident_bytes` of the process, 0 = not measured."""
 
     topic_count: int
     source_count: int
@@ -78,29 +74,29 @@ class ShardStatus:
 
 
 REFUSALS: Final = tuple(error.reason for error in (Throttled, ApplyLag, DiskFloor, MemoryFull, QuotaBytes, ReadOnly))
-"""Reasons that an append is refused for whatever it says: by what the shard has room for, and by its state."""
+"""Reasons of refusals that do not depend on the append itself, but on the shard's limits and its state."""
 
 
 class ShardMetrics:
-    """See the module. `refused` counts appends refused, by each of `REFUSALS`."""
+    """Distributions and counts of one shard. `refused` counts appends refused, by each of `REFUSALS`."""
 
     __slots__ = ("appended_bytes", "apply_s", "commit_s", "group_frames", "refused", "sync_s")
 
     def __init__(self) -> None:
         self.appended_bytes = 0
-        """Of keys, data and what else records count by the contract."""
+        """Bytes of keys, data and the other fields, as the contract counts records."""
         self.refused = dict.fromkeys(REFUSALS, 0)
         self.group_frames = Histogram(COUNT_BOUNDS)
         self.commit_s = Histogram()
-        """From a group's begin until its last frames are handed on."""
+        """From the begin of a group until its last frames are passed on."""
         self.sync_s = Histogram()
         """Of it on the writer's thread: write and fdatasync."""
         self.apply_s = Histogram()
-        """A write of the fold."""
+        """One write of the fold."""
 
 
 class Measured(NamedTuple):
-    """All that a shard's metrics tell, at one moment. `followed_topic_count` = topics on all FollowTopics streams."""
+    """All figures for a shard's metrics, at one moment. `followed_topic_count` = topics on all FollowTopics streams."""
 
     figures: ShardStatus
     measures: ShardMetrics

@@ -1,14 +1,15 @@
-"""Watching the free space of the disk: below a floor the shard takes no appends, well before the disk is full.
+"""Disk guard: refuses appends while the disk has less free space than its floor, well before it is full.
 
-What is left above nothing is for what must go on: deletes, floors, topic deletes, checkpoints, merges and rewrites, which
-are what frees space. Reads go on as well. The status says `DISK_FLOOR`, and health that writes are not served.
-I1: appends are taken again by themselves, once there is so much more free than the floor that the first of them do not
-shut the gate anew. I2: a failure to look changes nothing.
-What the write-ahead log takes of the disk is counted by the same looks: its files, the spare ones too, as long as they are.
-Between two looks the gate counts what it takes, and lets nothing pass that may outrun the next.
-Failure: a disk that somebody else fills faster than it is looked at (the floor's bytes within a look) fails a write, which
-is the WAL's `SYNC_FAILED`; a floor of 0 leaves it to that.
-Threading: one task on the event loop; looks run on the reader threads, since the background thread may write for seconds.
+The space below the floor is for the work that must continue: deletes, floors, topic deletes, checkpoints, and the merges
+and rewrites that free space. Reads continue too. Meanwhile the status is `DISK_FLOOR`, and health says that writes are not
+served.
+I1: appends are accepted again without an operator's action, once the free space exceeds the floor by a margin, so that the
+first of them do not close the gate again. I2: a failed poll changes nothing. Each poll also counts the bytes of the WAL's
+files, spare files included. Between two polls admission counts the bytes it takes, and refuses appends that may use up the
+space before the next poll.
+Failure: if another process fills the disk faster than the guard polls it (the floor's bytes between two polls), a write
+fails, which is the WAL's `SYNC_FAILED`; so does a full disk with a floor of 0.
+Threading: one task on the event loop; polls run on the reader threads, since the background thread may write for seconds.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ logger = logging.getLogger(__name__)
 ROUND_S: Final = 1.0
 NEAR_ROUND_S: Final = 0.1
 NEAR_BYTES: Final = 1 << 30
-"""How often it is looked (a call of 3 us): within 1 GiB of the floor ten times a second, as a disk of 2 GB/s takes half a
-second for that, and the floor's own 512 MiB two looks more."""
+"""How often the guard polls (a call of 3 us): ten times a second within 1 GiB of the floor, since a disk of 2 GB/s fills
+that in half a second, and the floor's own 512 MiB in two polls more."""
 MARGIN_BYTES_MAX: Final = 64 << 20
 MARGIN_PART: Final = 8
-"""So much above the floor must be free before appends are taken again: an eighth of the floor, at most a WAL file, which the
-next append may begin. Without a margin the gate would open and shut with every frame."""
+"""Free space above the floor before appends are accepted again: an eighth of the floor, at most a WAL file, which the next
+append may begin. Without a margin the gate would open and close with every frame."""
 
 
 class DiskGuard:
-    """Shuts and opens the write gate by the disk's free space."""
+    """Closes and opens admission by the disk's free space."""
 
     def __init__(
         self,
@@ -66,19 +67,19 @@ class DiskGuard:
         self._wal_bytes = 0
 
     def _measured(self) -> int:
-        """Free bytes; and the WAL's are counted. Blocking."""
+        """Return the free bytes, and count those of the WAL. Blocking."""
         self._wal_bytes = sum(map(self._bytes_in, self._wal_directories))
         return self._fs.free_bytes(self._directory)
 
     def _bytes_in(self, directory: Path) -> int:
         total = 0
         for name in self._fs.listdir(directory):
-            with suppress(FileNotFoundError):  # it went meanwhile
+            with suppress(FileNotFoundError):  # the file was removed meanwhile
                 total += self._fs.disk_bytes(directory / name)
         return total
 
     async def run(self) -> None:
-        """Look, for ever: by the clock, and soon after an append was refused, so that space freed is found at once."""
+        """Poll until cancelled: on a timer, and soon after a refused append, so that freed space is noticed at once."""
         wake = self._gate.refused_by_disk
         while True:
             near = self._gate.disk_free_bytes < self._floor_bytes + NEAR_BYTES
@@ -87,7 +88,7 @@ class DiskGuard:
             await self.look()
 
     async def look(self) -> None:
-        """Look once."""
+        """Poll once."""
         try:
             free_bytes = await self._worker.submit(self._measured)
         except OSError as error:

@@ -1,4 +1,5 @@
-"""How a store's memory budget is split. One number bounds what it holds on purpose; the rest of it is for what is under way.
+"""Memory budget: how it is split. One number bounds the memory that a store plans with: 9/16 hold data, 7/16 are for
+appends and answers in flight.
 
     1/8  batches just written or read (the cache)
     1/8  records of EPHEMERAL topics
@@ -6,7 +7,7 @@
     1/16 footers of segments (330 KB each where all its keys are distinct)
     1/4  appends being received and until they are answered (`eddyline.core.server.append_limiter`)
     3/16 appends staged and being applied (64 MiB each), messages on streams, answers, topics (2 KiB each), indexes (40 bytes
-         a frame), what is being sealed or merged (some record batches of 8 MiB), keys (64 MiB), the interpreter itself
+         a frame), segments being sealed or merged (some record batches of 8 MiB), keys (64 MiB), the interpreter itself
 
 Threading: immutable values.
 """
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 
 class MemoryPlan(NamedTuple):
-    """Bytes for each part."""
+    """Bytes of each part."""
 
     cache_bytes: int
     ephemeral_bytes: int
@@ -27,5 +28,5 @@ class MemoryPlan(NamedTuple):
 
 
 def memory_plan(memory_bytes: int) -> MemoryPlan:
-    """The split of a budget."""
+    """Split a budget."""
     return MemoryPlan(memory_bytes // 8, memory_bytes // 8, memory_bytes // 4, memory_bytes // 16, memory_bytes // 4)

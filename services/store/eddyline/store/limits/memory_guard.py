@@ -1,12 +1,11 @@
-"""Watching what the whole process holds: above its bound the store takes no appends, and ends those half received.
+"""Memory guard: while the whole process holds more than its bound, refuses appends and ends those half received.
 
-Budgets bound what the store holds on purpose, and gates what is under way; what gRPC has received of messages that are not
-whole yet is in neither: nobody knows of it before the message is there, and many streams may each send 64 MiB at once. So
-the kernel's count of the process is the last word. Above the bound freed memory is given back to the kernel, appends are
-refused with `MEMORY_FULL`, and streams of appends are ended with it, which lets go of what they have received; who resumes
-with his idempotency keys loses and repeats nothing. Reads and upkeep go on.
-The bound is the budget and `PROCESS_BYTES`.
-Threading: one task on the event loop; memory is given back on the reader threads.
+Budgets bound the memory that the store plans with. They do not cover messages that gRPC has received in part: the store
+learns of a message only once it is complete, and many streams may each send 64 MiB at once. So the kernel's count of the
+process decides. Above the bound (budget + `PROCESS_BYTES`) the guard returns freed memory to the kernel, appends get
+`MEMORY_FULL`, and append streams end with it, which frees the messages they have received. A client that resumes with its
+idempotency keys neither loses nor repeats a record. Reads and background jobs continue.
+Threading: one task on the event loop; memory is returned on the reader threads.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 0.02
-"""50 looks a second, of 5 us each: in between loopback brings 40 MB."""
+"""50 polls a second, of 5 us each: between two of them loopback brings 40 MB."""
 CALM_ROUND_S: Final = 0.25
 CALM_PART: Final = 2
-"""Below half of the bound, 320 MiB at least, it is looked at less often: nothing brings the other half in so long."""
+"""Below half of the bound, 320 MiB at least, the guard polls less often: no load fills the other half in that time."""
 PROCESS_BYTES: Final = 384 << 20
-"""What a process takes beside its budget: the interpreter with its libraries (110 MiB), and one message of the largest size
-in its four forms, as received, parsed, as columns, and as a frame."""
+"""Memory of a process outside its budget: the interpreter with its libraries (110 MiB), and one message of the largest size
+in its four forms: received, parsed, as columns, as a frame."""
 GIVE_BACK_ROUNDS: Final = 10
-"""Rounds between two times that memory is given back: 0.2 s, since it holds everybody up."""
+"""Polls between two returns of memory to the kernel: 0.2 s, since it stops every thread for a moment."""
 
 
 class Memory(Protocol):
     """The process's memory."""
 
     def resident_bytes(self) -> int:
-        """Bytes resident; 0 = not known."""
+        """Resident bytes; 0 = unknown."""
 
     def give_back(self) -> None:
-        """Give free pages back. Blocking."""
+        """Return free pages to the kernel. Blocking."""
 
 
 class MemoryGuard:
-    """Shuts and opens the write gate by what the process holds."""
+    """Closes and opens admission by the process's resident memory."""
 
     def __init__(
         self,
@@ -70,14 +69,14 @@ class MemoryGuard:
         self._rounds_above = 0
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Poll until cancelled."""
         while True:
             calm = self._gate.resident_bytes < self._bytes_max // CALM_PART
             await sleep(self._clock, CALM_ROUND_S if calm else ROUND_S)
             await self.look()
 
     async def look(self) -> None:
-        """Look once."""
+        """Poll once."""
         gate = self._gate
         gate.resident_bytes = self._memory.resident_bytes()
         if gate.resident_bytes <= self._bytes_max:

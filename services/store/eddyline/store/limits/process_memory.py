@@ -1,9 +1,9 @@
-"""What this process holds of the machine's memory, and giving back what it does not need: Linux's and glibc's words for it.
+"""Process memory on Linux with glibc: reads the resident bytes, and returns free memory to the kernel.
 
-glibc keeps what was freed for the next request, in an arena a thread, and makes its bound for blocks of their own larger
-whenever such a block is freed: after a burst of messages of 64 MiB a store of 100 MiB was seen to hold 4 GiB. So a block of
-1 MiB and more is always one of its own, which goes back at once, and there are two arenas. Where the C library or the
-kernel is another one nothing is done, and nothing is known: `resident_bytes` is 0.
+glibc keeps freed memory for the next request, in one arena a thread, and raises its threshold for separate (mmap) blocks
+whenever such a block is freed: after a burst of messages of 64 MiB a store of 100 MiB was measured at 4 GiB. So blocks of 1
+MiB and more always are separate ones, which return to the kernel at once, and there are two arenas. With another C library
+or kernel nothing is tuned, and `resident_bytes` is 0.
 Threading: any.
 """
 
@@ -16,17 +16,17 @@ from contextlib import suppress
 from typing import Final
 
 MMAP_THRESHOLD_BYTES: Final = 1 << 20
-"""[128 KiB, growing to 32 MiB] Batches of 100 KB and groups of a few of them stay in the heap, which is faster; a fixed
-bound costs page faults (0.1 ms a MiB) for messages above it only."""
+"""[glibc: 128 KiB, growing to 32 MiB] Batches of 100 KB and groups of a few of them stay in the heap, which is faster; a
+fixed threshold costs page faults (0.1 ms a MiB) only for messages above it."""
 ARENAS_MAX: Final = 2
-"""[8 a core] One for the loop, one for gRPC's and RocksDB's threads to share."""
+"""[glibc: 8 a core] One for the event loop, one shared by gRPC's and RocksDB's threads."""
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _STATM: Final = "/proc/self/statm"
 
 
 class ProcessMemory:
-    """The memory of this process."""
+    """Memory of this process."""
 
     def __init__(self) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -36,31 +36,30 @@ class ProcessMemory:
         self._libc = ctypes.CDLL(None)
 
     def resident_bytes(self) -> int:
-        """Bytes resident; 0 = not known. 5 us: the kernel's own counter, no disk."""
+        """Resident bytes; 0 = unknown. Takes 5 us: the kernel's own counter, no disk."""
         if self._statm < 0:
             return 0
         return int(os.pread(self._statm, 128, 0).split()[1]) * self._page_bytes
 
     def give_back(self) -> None:
-        """Give back what nobody uses: objects that hold each other, then free pages. Blocking, the first part with the
-        interpreter's lock: 10 ms, and 100 with 100 000 topics.
+        """Free reference cycles, then return free pages to the kernel. Blocking; the first part holds the interpreter's
+        lock for 10 ms, with 100 000 topics 100 ms.
 
-        A stream that was ended leaves a cycle, its task group's frame and error, and in it the last message: 64 MiB that
-        the collector, which counts objects, does not see.
-        """
+        An ended stream leaves a cycle of its task group's frame and error, which holds the last message: 64 MiB that the
+        collector, which counts objects, does not notice."""
         gc.collect()
         if hasattr(self._libc, "malloc_trim"):
             self._libc.malloc_trim(0)
 
     def close(self) -> None:
-        """Let go of what it reads."""
+        """Close the kernel's counter file."""
         if self._statm >= 0:
             os.close(self._statm)
             self._statm = -1
 
 
 def tune_allocator() -> None:
-    """Tell the allocator to keep little of what is freed; once, before there are threads."""
+    """Tune glibc to keep little freed memory. Call once, before there are threads."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)

@@ -1,8 +1,6 @@
-"""What an append asks of the store, in core values: the request, and the writer's move that it carries.
+"""An append request in core values, and its acknowledgement: a future that its caller cannot cancel.
 
-An append's acknowledgement: a future that whoever goes away does not take back.
-
-In place of `asyncio.shield` around a plain one, which is a future and two turns of the loop more for each append
+`Ack` replaces `asyncio.shield` around a plain future, which is a future and two turns of the event loop more per append
 (`tests/bench/README.md`, P1).
 Threading: event loop.
 """
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WriterPosition(NamedTuple):
-    """A writer's move: it goes from `previous` to `new` in the commit of the records, under `fence`."""
+    """A writer's move from `previous` to `new`, under `fence`, in the commit of the records."""
 
     writer: str
     fence: int
@@ -29,19 +27,18 @@ class WriterPosition(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """How a missing topic is made by an append."""
+    """Kind and configuration of a topic that an append creates if it is missing."""
 
     kind: Kind
     config: TopicConfig
 
 
 class AppendRequest(NamedTuple):
-    """One append: a validated batch without seqs, and the conditions under which it is taken.
+    """One append: a validated batch without seqs, and its conditions.
 
-    `epoch` 0 and `expected_head_seq` None are not checked; an expected version of b"" = the key must not be live;
-    `create` None = a missing topic is TopicNotFound. `source` = the batch comes from the topic's own source, by ApplyBatch.
-    `traceparent` = what the caller says of the trace that it is part of; "" = nothing.
-    """
+    `epoch` 0 and `expected_head_seq` None are not checked; an expected version of b"" = the key must not be live; `create`
+    None = a missing topic is TopicNotFound. `source` = the batch comes from the topic's own source, by ApplyBatch.
+    `traceparent` = the trace context of the caller; "" = none."""
 
     topic: str
     batch: Batch
@@ -56,16 +53,16 @@ class AppendRequest(NamedTuple):
 
 
 class Ack(asyncio.Future[AppendResult]):
-    """Resolves when the append is committed or refused, and not before: a task that is cancelled while it awaits this one
-    ends then, by the append's outcome made known or by the store's end."""
+    """Resolves once the append is committed or refused, and not before: a task that is cancelled while it awaits this one
+    ends then, with the append's outcome known, or at the store's stop."""
 
     def cancel(self, msg: object = None) -> bool:
-        """Always False: an append that has its place keeps it."""
+        """Return False: an append that has its place keeps it."""
         return False
 
 
 def acknowledged(result: AppendResult) -> Ack:
-    """That of an append whose outcome is known."""
+    """Return an acknowledgement with a known outcome."""
     ack = Ack()
     ack.set_result(result)
     return ack

@@ -1,7 +1,7 @@
-"""Batches that were just written or read, in memory, bounded in bytes: WAL frames and segments' record batches alike.
+"""Cache of batches just written or read, bounded in bytes: WAL frames and record batches of segments.
 
-Followers and readers at the tail get their batches from here without touching the disk. Least recently used goes first.
-A key is where the batch lies (a topic's id and a frame's place, or a segment and a number): what is there never changes.
+Followers and readers at the tail get their batches from here without touching the disk. The least recently used goes first.
+A key is the batch's location (a topic's id and a frame's location, or a segment and a number), whose content never changes.
 Threading: event loop only.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
 
 ENTRY_OVERHEAD_BYTES: Final = 512
-"""What a cached batch costs beside its buffers (objects, keys); seen with tracemalloc, rounded up."""
+"""Cost of a cached batch without its buffers (objects, keys); measured with tracemalloc, rounded up."""
 
 
 class _Kept(NamedTuple):
@@ -25,7 +25,7 @@ class _Kept(NamedTuple):
 
 
 class BatchCache:
-    """Batches by their place."""
+    """Batches by their location."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -33,8 +33,8 @@ class BatchCache:
         self.bytes = 0
 
     def add(self, key: Hashable, batch: Batch, batch_bytes: int | None = None) -> None:
-        """Keep a batch, of which its bytes may be known; the oldest go where the bound is passed. One that is larger than
-        the bound is not kept."""
+        """Add a batch, with its bytes if known; the oldest batches go beyond the bound. A batch larger than the bound is
+        not kept."""
         if key in self._kept:
             return
         size = (batch.nbytes if batch_bytes is None else batch_bytes) + ENTRY_OVERHEAD_BYTES
@@ -47,7 +47,7 @@ class BatchCache:
             self.bytes -= evicted.bytes
 
     def get(self, key: Hashable) -> Batch | None:
-        """The batch at this place, if it is here."""
+        """Return the batch of this location, or None."""
         kept = self._kept.get(key)
         if kept is None:
             return None

@@ -1,13 +1,10 @@
-"""What control frames about a topic say: TopicCreate, ConfigUpdate, SegmentChange. Their keys are FORMAT.md's.
+"""Bodies of control frames about a topic (TopicCreate, ConfigUpdate, SegmentChange), and the changes that they make to it.
 
-A body is text and whole numbers; a list is text, its items separated by spaces, their numbers by commas. Unknown keys are
-ignored and missing ones have their defaults, so that frames of an older version read as they were meant.
-(Delete and EvictWatermark: `deletion.py`; WriterChange: `eddyline.store.recovery.replay`.)
-Threading: pure functions.
-
-What committed control frames change in a topic: the same functions live and on replay, so that both end alike.
-
-Threading: event loop, or recovery before it serves.
+FORMAT.md has their keys. A body is text and whole numbers; a list is text, its items separated by spaces, their numbers by
+commas. Unknown keys are ignored and missing ones have their defaults, so that frames of an older version keep their
+meaning. (Delete and EvictWatermark: `deletion.py`; WriterChange: `eddyline.store.recovery.replay`.) The same functions
+apply a committed frame live and on replay, so that both end alike.
+Threading: pure functions; those that apply a frame run on the event loop, or in recovery before it serves.
 """
 
 from __future__ import annotations
@@ -46,14 +43,13 @@ class Imported(NamedTuple):
 
 
 class SegmentChange(NamedTuple):
-    """Segments that come and go in one step.
+    """Segments added and removed in one step.
 
-    `segmented_seq`: up to there all is in segments or gone, so that the WAL's frames below are not needed; 0 = as before.
-    `base`: the new fold base, None = as before. `next_generation` is above every generation given. `erase_due_ms`: what was
-    deleted before is off the disk; by when what was deleted since must be, 0 = there is nothing. None = as before.
-    `fold_lost`: whether the fold is, from here on; None = as before. `base_wanted`: the log does not give what the fold has,
-    until a base does. `imported`: the base came from elsewhere, and the head is its seq; None = it did not.
-    """
+    `segmented_seq`: every row up to it is in segments or gone, so the WAL's frames below are not needed; 0 = unchanged.
+    `base`: the new fold base, None = unchanged. `next_generation` is above every generation assigned. `erase_due_ms`: the
+    records deleted before are off the disk; the time by which those deleted since must be, 0 = there are none, None =
+    unchanged. `fold_lost`: whether the fold is lost from here on; None = unchanged. `base_wanted`: the log does not give
+    the fold's content, until a base does. `imported`: the base was imported, and the head is its seq; None = it was not."""
 
     stage: str
     next_generation: int
@@ -68,12 +64,12 @@ class SegmentChange(NamedTuple):
 
 
 def topic_body(name: str, kind: Kind, config: TopicConfig) -> Body:
-    """The body of a TopicCreate frame."""
+    """Return the body of a TopicCreate frame."""
     return {**config_body(config), "kind": kind.name, "name": name}
 
 
 def config_body(config: TopicConfig) -> Body:
-    """A whole configuration; a setting at its default that older versions did not know is left out."""
+    """Return the body of a whole configuration; a setting at its default that older versions did not know is left out."""
     body: Body = {
         "durability": config.durability.name,
         "idempotency_window_ms": config.idempotency_window_ms,
@@ -94,7 +90,7 @@ def config_body(config: TopicConfig) -> Body:
 
 
 def config_of(body: Mapping[str, str | int]) -> TopicConfig:
-    """The configuration that a body holds. Equal ones are one object where they are the default."""
+    """Return the configuration of a body. Equal default configurations are one object."""
     config = TopicConfig(
         durability=Durability[str(body["durability"])],
         idempotency_window_ms=int(body["idempotency_window_ms"]),
@@ -109,7 +105,7 @@ def config_of(body: Mapping[str, str | int]) -> TopicConfig:
 
 
 def topic_of(topic_id: int, body: Mapping[str, str | int], create_ts_ms: int, key_budget: KeyBudget) -> Topic:
-    """The topic that a TopicCreate frame made."""
+    """Return the topic that a TopicCreate frame creates."""
     return Topic(
         name=str(body["name"]),
         topic_id=topic_id,
@@ -121,7 +117,7 @@ def topic_of(topic_id: int, body: Mapping[str, str | int], create_ts_ms: int, ke
 
 
 def segment_change_body(change: SegmentChange) -> Body:
-    """The body of a SegmentChange frame."""
+    """Return the body of a SegmentChange frame."""
     body: Body = {"next_generation": change.next_generation, "stage": change.stage}
     if change.add:
         body["add"] = _joined(change.add)
@@ -146,10 +142,10 @@ def segment_change_body(change: SegmentChange) -> Body:
 
 
 def segment_change_of(body: Mapping[str, str | int]) -> SegmentChange:
-    """The change that a SegmentChange frame made. Numbers behind those that this version knows are ignored.
+    """Return the change of a SegmentChange frame. Numbers behind those that this version knows are ignored.
 
     Raises:
-        KeyError, ValueError: it is none.
+        KeyError, ValueError: the body is none.
     """
     bases = [BaseEntry._make(numbers) for numbers in _split(body.get("base", ""), len(BaseEntry._fields))]
     return SegmentChange(
@@ -175,7 +171,7 @@ def _joined(items: Iterable[tuple[int, ...]]) -> str:
 
 
 def _split(text: str | int, size: int) -> list[list[int]]:
-    """The first `size` numbers of each item."""
+    """Return the first `size` numbers of each item."""
     items = [[int(number) for number in item.split(",")][:size] for item in str(text).split()]
     if any(len(item) < size for item in items):
         raise ValueError(f"an item of {text!r} has fewer than {size} numbers")
@@ -183,22 +179,21 @@ def _split(text: str | int, size: int) -> list[list[int]]:
 
 
 def apply_config(topic: Topic, body: Mapping[str, str | int]) -> None:
-    """A ConfigUpdate is committed."""
+    """Apply a committed ConfigUpdate."""
     topic.config = config_of(body)
     topic.config_version = int(body["config_version"])
 
 
 def apply_eviction(topic: Topic, eviction: EvictBody) -> None:
-    """An EvictWatermark is committed: floors move."""
+    """Apply a committed EvictWatermark: floors move."""
     topic.floors = topic.floors.raised(cap=eviction.cap_floor, ttl=eviction.ttl_floor)
     _take_off(topic, eviction.record_bytes)
 
 
 def apply_deletion(topic: Topic, body: DeleteBody, *, erase_due_ms: int) -> None:
-    """A Delete is committed. Without a match it moves a floor, which tells nothing; else it names seqs.
+    """Apply a committed Delete. Without a match it moves a floor, and readers get no gap for it; else it names seqs.
 
-    What it removed is to be gone from the disk by `erase_due_ms`, or by an earlier time that stands.
-    """
+    The removed records must be off the disk by `erase_due_ms`, or by an earlier time that was set before."""
     topic.floors = topic.floors.raised(delete=body.deletion.floor)
     topic.delete_seqs(body.seqs)
     _take_off(topic, body.record_bytes)
@@ -207,21 +202,20 @@ def apply_deletion(topic: Topic, body: DeleteBody, *, erase_due_ms: int) -> None
 
 
 def segment_of(summary: SegmentSummary, topic_dir: Path) -> Segment:
-    """A segment where its name says it lies."""
+    """Return a segment at the path of its name."""
     return Segment(summary, segment_file(topic_dir, SegmentId(*summary[:3])))
 
 
 def base_of(base: BaseEntry, topic_dir: Path) -> Segment:
-    """A base's file, to be held and let go of as a segment's. One of no rows has no file."""
+    """Return a base's file, held and released like a segment's. A base of no rows has no file."""
     nothing = SegmentSummary(0, base.seq, base.generation, base.rows, 0, 0, base.file_bytes, 0, 0, 0)
     return Segment(nothing, base_file(topic_dir, base.seq, base.generation))
 
 
 def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -> list[Segment]:
-    """A SegmentChange is committed; the segments that are in no set any more, and the base that is replaced.
+    """Apply a committed SegmentChange; return the segments that are in no set any more, and the replaced base.
 
-    Applied again over its own outcome (a frame before the catalog's moment) it changes nothing.
-    """
+    Applied again over its own outcome (a frame before the catalog's checkpoint) it changes nothing."""
     topic.next_generation = max(topic.next_generation, change.next_generation)
     segments = topic.segments
     removed = [segment for gone in change.remove if (segment := segments.find(gone)) is not None]
@@ -249,7 +243,7 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
 
 
 def _begin_with(topic: Topic, seq: int, imported: Imported) -> None:
-    """An import is committed: the log begins behind `seq`, and of what was before it the base alone is there."""
+    """Apply a committed import: the log begins behind `seq`, and only the base has the records up to it."""
     if topic.head_seq >= seq:
         return
     topic.head_seq = topic.staged_seq = topic.segmented_seq = seq

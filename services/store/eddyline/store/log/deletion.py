@@ -1,18 +1,17 @@
-"""Record deletes: which rows one removes, and what its frame and that of a floor's move say.
+"""Record deletes: which rows a delete removes, and the bodies of its frame and of a floor's move.
 
-A delete without a match removes a prefix: its floor. One with a match removes rows here and there: its frame carries their
-seqs, so replay looks at no row, and the match too, by which the fold of a KV topic erases.
-I1: a row is counted once: what floors or earlier deletes had taken counts for none. Of a KV topic's frame the seqs may be
-more than what is counted: rows below the floors, and entries of its base, of which a lost fold would be made.
+A delete without a match removes a prefix: its floor. One with a match removes single rows: its frame has their seqs, so
+replay reads no row, and the match too, by which the fold of a KV topic erases its entries.
+I1: a row is counted once: rows removed by floors or earlier deletes are not counted again. The seqs of a KV topic's frame
+may be more than the counted rows: rows below the floors, and entries of its base, from which a lost fold would be rebuilt.
 I2: gap records are no records: a match leaves them; those in a removed prefix go with it.
 
     Delete body        = before_seq (0 = none), bound_seq, bitmap, record_count, record_bytes,
                          [match_field "KEY" | "TAG", match_kind "EQ" | "PREFIX", match_value]    bitmap, value: base64
     EvictWatermark body = cap_floor, ttl_floor (absolute), record_bytes (of the records that this move took)
 
+`visible` filters a batch to the rows that readers get: above the floors, and not deleted.
 Threading: pure functions.
-
-The rows of a batch that readers see: above the floors, and not deleted.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class BadBody(Exception):
-    """No body of this frame."""
+    """The body is none of this frame."""
 
 
 class Deletion(NamedTuple):
-    """What a delete asks for: seqs below `before_seq` (0 = any), that match (None = all), up to `bound_seq`, inclusive."""
+    """A delete request: seqs below `before_seq` (0 = any) that match (None = all), up to `bound_seq`, inclusive."""
 
     before_seq: int
     bound_seq: int
@@ -55,12 +54,12 @@ class Deletion(NamedTuple):
 
     @property
     def floor(self) -> int:
-        """The delete floor that it means; 0 where it has a match."""
+        """The delete floor that it sets; 0 with a match."""
         return 0 if self.match is not None else self.through_seq
 
 
 class Removed(NamedTuple):
-    """Rows of a batch that a delete removes, ascending, and what they count."""
+    """Rows of a batch that a delete removes, ascending, and their counts."""
 
     indices: NDArray[np.int64]
     seqs: NDArray[np.uint64]
@@ -68,7 +67,7 @@ class Removed(NamedTuple):
 
 
 class DeleteBody(NamedTuple):
-    """A Delete frame. `seqs` is empty where the delete has no match."""
+    """Body of a Delete frame. `seqs` is empty without a match."""
 
     deletion: Deletion
     seqs: SeqSet
@@ -77,7 +76,7 @@ class DeleteBody(NamedTuple):
 
 
 class EvictBody(NamedTuple):
-    """An EvictWatermark frame."""
+    """Body of an EvictWatermark frame."""
 
     cap_floor: int
     ttl_floor: int
@@ -85,7 +84,7 @@ class EvictBody(NamedTuple):
 
 
 def removed_rows(batch: Batch, deletion: Deletion, *, trim_seq: int, deleted: SeqSet) -> Removed:
-    """The records of a placed batch, in seq order, that the delete removes, of those that are still there."""
+    """Return the live records of a placed batch that the delete removes, in seq order."""
     start, stop = batch.index_after(trim_seq), batch.index_after(deletion.through_seq)
     if deletion.match is None:
         indices = np.arange(start, max(start, stop))
@@ -104,7 +103,7 @@ def removed_rows(batch: Batch, deletion: Deletion, *, trim_seq: int, deleted: Se
 
 
 def encode_delete(body: DeleteBody) -> dict[str, str | int]:
-    """The frame's body."""
+    """Encode the frame's body."""
     deletion, seqs, record_count, record_bytes = body
     encoded: dict[str, str | int] = {
         "before_seq": deletion.before_seq,
@@ -121,10 +120,10 @@ def encode_delete(body: DeleteBody) -> dict[str, str | int]:
 
 
 def decode_delete(control: Mapping[str, str | int]) -> DeleteBody:
-    """The body of a Delete frame; unknown keys are ignored.
+    """Decode the body of a Delete frame; unknown keys are ignored.
 
     Raises:
-        BadBody: it is none.
+        BadBody: the body is none.
     """
     match = None
     if "match_field" in control:
@@ -142,15 +141,15 @@ def decode_delete(control: Mapping[str, str | int]) -> DeleteBody:
 
 
 def encode_evict(body: EvictBody) -> dict[str, str | int]:
-    """The frame's body."""
+    """Encode the frame's body."""
     return {"cap_floor": body.cap_floor, "ttl_floor": body.ttl_floor, "record_bytes": body.record_bytes}
 
 
 def decode_evict(control: Mapping[str, str | int]) -> EvictBody:
-    """The body of an EvictWatermark frame; unknown keys are ignored.
+    """Decode the body of an EvictWatermark frame; unknown keys are ignored.
 
     Raises:
-        BadBody: it is none.
+        BadBody: the body is none.
     """
     return EvictBody(_number(control, "cap_floor"), _number(control, "ttl_floor"), _number(control, "record_bytes"))
 
@@ -177,7 +176,7 @@ def _binary(control: Mapping[str, str | int], name: str) -> bytes:
 
 
 def visible(batch: Batch, floors: Floors, deleted: SeqSet) -> Batch:
-    """The rows that are there, of a placed batch in seq order: the very batch where all of them are."""
+    """Return the live rows of a placed batch in seq order; the same batch if all of them are."""
     above = batch.slice(batch.index_after(floors.trim), batch.count)
     gone = deleted.mask(above) if above.count else None
     if gone is None:

@@ -1,14 +1,14 @@
-"""The floors of a topic's log: up to where its records are gone, and why.
+"""Floors of a topic's log (Kafka: log start offset): up to which seq its records are gone, and for which reason.
 
 I1: a floor never goes back. I2: `evict` is the seq of a row that retention took, never of one that a delete had taken
-before, so `evict < earliest_seq`. I3: rows up to `trim` are gone, whatever file still holds them; rows above it are there,
-those in the topic's set of deleted seqs excepted.
+before, so `evict < earliest_seq`. I3: rows up to `trim` are gone, whatever file still holds them; rows above it are live,
+except those in the topic's set of deleted seqs.
 
-Beside the deleted seqs a topic has seqs that hold no record: those of its gap records, and those that UNSYNCED gaps tell of.
-Both together are `uncounted` here; between `trim` and the head every other seq is a live record, so counts are arithmetic.
+A topic also has seqs that hold no record: those of its gap records, and those of UNSYNCED gaps. With the deleted seqs they
+are `uncounted` here; between `trim` and the head every other seq is a live record, so counts are arithmetic.
 
-Retention moves floors in this order, each step on the floors that the last one left: what is too old goes, then what is
-too many, then what is too large (`eddyline.store.log.front`). A delete is judged after what was due has moved.
+Retention moves floors in this order, each step from the floors of the step before: records that are too old go, then those
+beyond the record cap, then those beyond the byte cap (`eddyline.store.log.front`). A delete is applied after due moves.
 Threading: pure functions.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Floors(NamedTuple):
-    """The highest seq lost to each cause; 0 = none. `delete` is that of a prefix removed on purpose, `compacted`
-    that of a fold which was imported: of the records up to it the fold alone is there."""
+    """The highest seq lost to each cause; 0 = none. `delete` is that of a prefix removed on request, `compacted` that of an
+    imported fold: only the fold has the records up to it."""
 
     cap: int = 0
     ttl: int = 0
@@ -39,12 +39,12 @@ class Floors(NamedTuple):
 
     @property
     def evict(self) -> int:
-        """The highest seq lost without anybody asking."""
+        """The highest seq lost without a request."""
         return max(self.cap, self.ttl, self.ephemeral, self.compacted)
 
     @property
     def reason(self) -> GapReason:
-        """Why the one at `evict` was lost; of equal floors the first counts."""
+        """The reason of the loss at `evict`; of equal floors the first counts."""
         evict = self.evict
         if self.cap == evict:
             return GapReason.CAP
@@ -54,11 +54,11 @@ class Floors(NamedTuple):
 
     @property
     def trim(self) -> int:
-        """Nothing up to this seq is there any more."""
+        """Every row up to this seq is gone."""
         return max(self.evict, self.delete)
 
     def raised(self, *, cap: int = 0, ttl: int = 0, ephemeral: int = 0, delete: int = 0, compacted: int = 0) -> Floors:
-        """The floors after these moves; one that would go back stays (I1)."""
+        """Return the floors after these moves; one that would go back stays (I1)."""
         return Floors(
             max(self.cap, cap),
             max(self.ttl, ttl),
@@ -68,16 +68,15 @@ class Floors(NamedTuple):
         )
 
     def past_deleted(self, deleted: SeqSet) -> Floors:
-        """The floors with that of deletes raised over the deleted seqs that follow `trim`.
+        """Return the floors with that of deletes raised over the deleted seqs that follow `trim`.
 
-        No reader sees a difference; the set can drop them, and the row behind `trim` is one that is there.
-        """
+        Readers see no difference; the set can drop those seqs, and the row behind `trim` is live."""
         if self.trim + 1 not in deleted:
             return self
         return self.raised(delete=deleted.first_absent_after(self.trim) - 1)
 
     def gap_after(self, after_seq: int) -> Gap | None:
-        """What a reader of the seqs above `after_seq` is told first; None = it missed nothing."""
+        """Return the gap that a reader of the seqs above `after_seq` gets first; None = it missed nothing."""
         evict = self.evict
         if after_seq >= evict:
             return None
@@ -94,21 +93,21 @@ class TimeSpan(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """Rows up to `through_seq` are too old (0 = none), and some of `boundary` too where it is not None: `expired_rows`."""
+    """Rows up to `through_seq` are too old (0 = none), and some of `boundary` too if it is not None: `expired_rows`."""
 
     through_seq: int
     boundary: TimeSpan | None = None
 
 
 def live_count(after_seq: int, through_seq: int, uncounted: SeqSet) -> int:
-    """Live records above `after_seq`, which is at or above `trim`, up to `through_seq`, inclusive."""
+    """Count live records above `after_seq`, which is at or above `trim`, up to `through_seq`, inclusive."""
     if through_seq <= after_seq:
         return 0
     return through_seq - after_seq - uncounted.count(after_seq + 1, through_seq)
 
 
 def record_count(head_seq: int, floors: Floors, uncounted: SeqSet) -> int:
-    """All live records."""
+    """Count all live records."""
     return live_count(floors.trim, head_seq, uncounted)
 
 
@@ -118,7 +117,7 @@ def earliest_seq(head_seq: int, floors: Floors, uncounted: SeqSet) -> int:
 
 
 def due_cap_records(head_seq: int, cap_records: int, floors: Floors, uncounted: SeqSet) -> int:
-    """The cap floor that leaves at most `cap_records` (0 = off) live records: as it is where no more are there."""
+    """Return the cap floor that leaves at most `cap_records` (0 = off) live records: unchanged if there are no more."""
     excess = record_count(head_seq, floors, uncounted) - cap_records
     if cap_records == 0 or excess <= 0:
         return floors.cap
@@ -126,7 +125,7 @@ def due_cap_records(head_seq: int, cap_records: int, floors: Floors, uncounted: 
 
 
 def expired_spans(spans: Iterable[TimeSpan], floors: Floors, *, now_ms: int, ttl_ms: int) -> Expired:
-    """How far rows are older than `ttl_ms` (0 = off), by the spans in seq order, read until one that is not all expired."""
+    """Return how far rows are older than `ttl_ms` (0 = off). Reads spans in seq order until one is not all expired."""
     through_seq = 0
     if ttl_ms == 0:
         return Expired(through_seq)
@@ -142,7 +141,7 @@ def expired_spans(spans: Iterable[TimeSpan], floors: Floors, *, now_ms: int, ttl
 
 
 def expired_rows(batch: Batch, *, now_ms: int, ttl_ms: int) -> int:
-    """Seq of the last row of a placed batch that is older than `ttl_ms`; 0 = none is."""
+    """Return the seq of the last row of a placed batch that is older than `ttl_ms`; 0 = none is."""
     if batch.ts_ms_each is None:
         return batch.last_seq if now_ms - batch.ts_ms > ttl_ms else 0
     times = np.frombuffer(batch.ts_ms_each, dtype="<i8")
@@ -151,6 +150,6 @@ def expired_rows(batch: Batch, *, now_ms: int, ttl_ms: int) -> int:
 
 
 def due_ttl(through_seq: int, floors: Floors, deleted: SeqSet) -> int:
-    """The TTL floor where rows up to `through_seq` are expired: the last of them that had not been deleted (I2)."""
+    """Return the TTL floor if rows up to `through_seq` are expired: the last of them that was not deleted (I2)."""
     lost = deleted.last_absent_through(through_seq)
     return lost if lost > floors.trim else floors.ttl

@@ -1,7 +1,7 @@
-"""A walk over a topic's log from its first row: which bytes a move of its floors takes.
+"""Walk over a topic's log from its first row: counts the records and bytes that a move of its floors takes.
 
-Whole pieces (frames, or record batches of segments) are taken by their numbers; rows are looked at only where a boundary
-lies within a piece, or where its numbers count rows that are no longer there. The caller reads those, wherever they are:
+Whole pieces (frames, or record batches of segments) are counted by their totals. Rows are read only where a boundary lies
+within a piece, or where its totals include rows that are already gone. The caller reads them, wherever they are:
 
     for piece in pieces:
         if not walk.take(piece):
@@ -9,9 +9,9 @@ lies within a piece, or where its numbers count rows that are no longer there. T
         if walk.done:
             break
 
-I1: rows are taken in seq order, and no more of them than asked for: without the last one taken, either bound is missed.
+I1: rows are taken in seq order, and no more than requested: without the last one taken, either bound is missed.
 I2: a row is taken once, though a merge may put it into a later piece again.
-Threading: one walk is one caller's; nothing is read or kept beyond what it is given.
+Threading: one walk has one caller; nothing is read or kept beyond its arguments.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class Piece(NamedTuple):
 class LogStartWalk:
     """Takes the rows up to `through_seq`, and further ones until all taken have `excess_bytes`. See the module.
 
-    `floors` and `uncounted` (`eddyline.store.log.floors`) are those before the move; neither may change during the walk.
-    """
+    `floors` and `uncounted` (`eddyline.store.log.floors`) are those before the move; neither may change during the walk."""
 
     def __init__(self, floors: Floors, uncounted: SeqSet, *, through_seq: int = 0, excess_bytes: int = 0) -> None:
         self._walked_seq = floors.trim
@@ -49,14 +48,14 @@ class LogStartWalk:
         self._through_seq = through_seq
         self._excess_bytes = excess_bytes
         self.removed_bytes = 0
-        """Of the live records taken."""
+        """Bytes of the live records taken."""
         self.bytes_floor = 0
-        """Seq of the last record that went for `excess_bytes` alone, beyond `through_seq`; 0 = none had to."""
+        """Seq of the last record taken for `excess_bytes` alone, beyond `through_seq`; 0 = none was needed."""
         self.done = through_seq <= self._walked_seq and excess_bytes <= 0
-        """True = what lies further on stays."""
+        """True = later rows stay."""
 
     def take(self, piece: Piece) -> bool:
-        """Take the next piece by its numbers; False = its rows are needed."""
+        """Take the next piece by its totals; False = its rows are needed."""
         first_seq, last_seq = max(piece.first_seq, self._walked_seq + 1), piece.last_seq
         if not self.done and first_seq > self._through_seq and self.removed_bytes >= self._excess_bytes:
             self.done = True
@@ -75,7 +74,7 @@ class LogStartWalk:
         return True
 
     def take_rows(self, batch: Batch) -> None:
-        """Take what is asked for of a piece's rows, at least one."""
+        """Take the requested rows of a piece, at least one."""
         sizes = counted_bytes(batch)
         sizes[: batch.index_after(self._walked_seq)] = 0
         self._walked_seq = max(self._walked_seq, batch.last_seq)
@@ -87,7 +86,7 @@ class LogStartWalk:
         removed = int(taken[stop - 1]) if stop else 0
         missing = self._excess_bytes - self.removed_bytes
         if removed < missing:
-            # The record that brings what is missing, or the last one there is.
+            # The record that brings the missing bytes, or the last one there is.
             at = int(np.searchsorted(taken, min(missing, int(taken[-1])), side="left"))
             if int(taken[at]) > removed:
                 self.bytes_floor = batch.seq_at(at)

@@ -1,8 +1,8 @@
-"""Idempotency keys: what each append with a key had become.
+"""Idempotency keys of one topic, each with the outcome of its append.
 
-A key is remembered for the topic's window by commit time, at most `KEYS_MAX` a topic and `KEY_BYTES_MAX` a store, oldest
-dropped first and counted.
-The marks of the frames rebuild it on replay, so a retry across a restart is answered by the first append.
+A key is remembered for the topic's window by commit time, at most `KEYS_MAX` a topic and `KEY_BYTES_MAX` a store; the
+oldest is dropped first and counted. Replay rebuilds the keys from the frames' append marks, so a retry across a restart
+gets the answer of the first append.
 Threading: event loop only.
 """
 
@@ -22,7 +22,7 @@ KEYS_MAX: Final = 100_000
 
 KEY_BYTES_MAX: Final = 64 << 20
 KEY_OVERHEAD_BYTES: Final = 300
-"""What a remembered key costs beside its own bytes (dictionary entry, hash, numbers); measured with tracemalloc."""
+"""Cost of a remembered key without its own bytes (dictionary entry, hash, numbers); measured with tracemalloc."""
 
 
 class KeyedAppend(NamedTuple):
@@ -42,7 +42,7 @@ class PendingAppend(NamedTuple):
 
 
 class KeyBudget:
-    """The bound on all keys of a store, and which of them is the oldest."""
+    """The bound on all keys of a store, and their order by age."""
 
     def __init__(self, bytes_max: int = KEY_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -52,7 +52,7 @@ class KeyBudget:
         self.dropped_count = 0
 
     def add(self, owner: IdempotencyKeys, key: bytes, done: KeyedAppend) -> None:
-        """A key is remembered; the oldest of any topic go where the bound is passed."""
+        """Add a key; beyond the bound the oldest keys of any topic are dropped."""
         self._oldest.append(_Remembered(owner, key, done))
         self._count += 1
         self._bytes += KEY_OVERHEAD_BYTES + len(key)
@@ -60,11 +60,11 @@ class KeyBudget:
             oldest = self._oldest.popleft()
             if oldest.owner.drop(oldest.key, oldest.done):
                 self.dropped_count += 1
-        if len(self._oldest) > 2 * self._count + 1_000:  # most were forgotten by their topics long ago
+        if len(self._oldest) > 2 * self._count + 1_000:  # most of them were dropped by their topics before
             self._oldest = deque(kept for kept in self._oldest if kept.owner.has(kept.key, kept.done))
 
     def remove(self, key: bytes) -> None:
-        """A key was forgotten."""
+        """Remove a key that its topic dropped."""
         self._count -= 1
         self._bytes -= KEY_OVERHEAD_BYTES + len(key)
 
@@ -82,7 +82,7 @@ class IdempotencyKeys:
     def find(
         self, key: bytes, content_hash: bytes, *, now_ms: int, window_ms: int
     ) -> KeyedAppend | PendingAppend | None:
-        """The append that had this key, staged or committed within the window.
+        """Return the append that had this key, staged or committed within the window.
 
         Raises:
             IdempotencyConflict: the key stands for other content.
@@ -94,7 +94,7 @@ class IdempotencyKeys:
         return known
 
     def stage(self, key: bytes, content_hash: bytes, ack: Ack) -> None:
-        """Remember an append that is under way."""
+        """Remember an append in flight."""
         self._pending[key] = PendingAppend(content_hash, ack)
 
     def commit(self, key: bytes, done: KeyedAppend) -> None:
@@ -116,11 +116,11 @@ class IdempotencyKeys:
             self._forget(key)
 
     def remembered(self) -> list[tuple[bytes, KeyedAppend]]:
-        """All committed keys, the oldest first."""
+        """Return all committed keys, the oldest first."""
         return list(self._done.items())
 
     def clear(self) -> None:
-        """The topic is gone."""
+        """Drop all keys: the topic is gone."""
         for key in tuple(self._done):
             self._forget(key)
 
@@ -129,7 +129,7 @@ class IdempotencyKeys:
         return self._done.get(key) is done
 
     def drop(self, key: bytes, done: KeyedAppend) -> bool:
-        """Forget this very append before its window is over; False = it was forgotten already."""
+        """Drop this very append before its window is over; False = it was dropped before."""
         if not self.has(key, done):
             return False
         self._forget(key)

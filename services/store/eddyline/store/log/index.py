@@ -1,14 +1,13 @@
-"""The index of one topic's unsegmented log: one entry a WAL frame, none a record.
+"""Index of one topic's unsegmented log: one entry per WAL frame, none per record.
 
 Entries lie in arrays of machine numbers (40 bytes a frame), so that a million frames cost 40 MB and no Python object; an
-index that never held anything shares one set of empty arrays, so that an idle topic costs next to nothing.
+index that never had an entry shares one set of empty arrays, so that an idle topic costs next to nothing.
 I1: `last_seq` grows from entry to entry, and no two entries overlap; frames of no record are not indexed. I2: an entry put
-again (the frame was carried) keeps its seqs and takes the newer place.
+again (the frame was carried to a newer file) keeps its seqs and takes the newer location.
 
-Totals of a shard's logs, kept as they change: what a status tells costs the same however many topics there are.
-
-A topic's index, segments and fold count themselves in here from the moment the table has the topic until it is removed.
-I1: the totals are the sums over the table's topics, between any two steps.
+`LogTotals` sums up a shard's logs as they change, so that a status costs the same with any number of topics. A topic's
+index, segments and fold are counted from the moment the table has the topic until it is removed.
+I3: the totals are the sums over the table's topics, between any two steps of the event loop.
 Threading: recovery before it serves, then the event loop.
 """
 
@@ -22,7 +21,7 @@ from eddyline.store.storage.wal.wal import Location
 
 
 class IndexEntry(NamedTuple):
-    """Where a frame is, which seqs it holds (both inclusive), its commit time, and its records' bytes by the semantics."""
+    """Location of a frame, its seqs (both inclusive), its commit time, and its records' bytes as `cap_bytes` counts them."""
 
     first_seq: int
     last_seq: int
@@ -32,7 +31,7 @@ class IndexEntry(NamedTuple):
 
 
 class _Columns:
-    """One array a field."""
+    """One array per field."""
 
     __slots__ = ("bytes", "first", "last", "length", "number", "offset", "ts")
 
@@ -65,13 +64,13 @@ class FrameIndex:
         """Bytes of all frames, as they lie in the WAL."""
         self.record_bytes = 0
         self.record_count = 0
-        """Seqs that the frames hold together."""
+        """Number of seqs in all frames."""
 
     def __len__(self) -> int:
         return len(self._at.last)
 
     def count_in(self, totals: LogTotals | None) -> None:
-        """Be part of these totals from now on, and of those before no more; None = of none."""
+        """Count in these totals from now on, and no longer in the previous ones; None = in none."""
         for counted, frame_bytes in ((self._totals, -self.frame_bytes), (totals, self.frame_bytes)):
             if counted is not None:
                 counted.unsegmented_bytes += frame_bytes
@@ -79,26 +78,26 @@ class FrameIndex:
 
     @property
     def first_seq(self) -> int:
-        """First seq; 0 where it is empty."""
+        """First seq; 0 = the index is empty."""
         return self._at.first[0] if self._at.first else 0
 
     @property
     def first_ts_ms(self) -> int:
-        """Commit time of the first frame; 0 where it is empty."""
+        """Commit time of the first frame; 0 = the index is empty."""
         return self._at.ts[0] if self._at.ts else 0
 
     @property
     def last_seq(self) -> int:
-        """Last seq; 0 where it is empty."""
+        """Last seq; 0 = the index is empty."""
         return self._at.last[-1] if self._at.last else 0
 
     @property
     def first_file(self) -> int:
-        """Number of the oldest WAL file that an entry lies in; 0 where it is empty."""
+        """Number of the oldest WAL file with an entry; 0 = the index is empty."""
         return min(self._at.number, default=0)
 
     def put(self, first_seq: int, last_seq: int, location: Location, *, ts_ms: int = 0, record_bytes: int = 0) -> None:
-        """Add a frame, most often the next one; one that is there takes the new place."""
+        """Add a frame, usually the next one; a frame that is in the index gets the new location."""
         assert last_seq >= first_seq
         if self._at is _NOTHING:
             self._at = _Columns()
@@ -118,7 +117,7 @@ class FrameIndex:
         self.record_count += last_seq - first_seq + 1
 
     def _put_among(self, row: tuple[int, ...]) -> None:
-        """Put a row before others, or in the place of one."""
+        """Insert a row before others, or replace the row of its seqs."""
         first_seq, last_seq = row[:2]
         last = self._at.last
         position = bisect_left(self._at.first, first_seq)
@@ -140,7 +139,7 @@ class FrameIndex:
             self._totals.unsegmented_bytes += frame_bytes
 
     def move(self, first_seq: int, location: Location) -> bool:
-        """A frame was carried to a new place; False = it is not needed any more."""
+        """Set the new location of a carried frame; False = the frame is no longer needed."""
         position = bisect_left(self._at.first, first_seq)
         if position == len(self) or self._at.first[position] != first_seq:
             return False
@@ -149,7 +148,7 @@ class FrameIndex:
         return True
 
     def drop_through(self, seq: int) -> None:
-        """Forget the frames that lie wholly at or below `seq`."""
+        """Drop the frames that lie wholly at or below `seq`."""
         count = bisect_right(self._at.last, seq)
         if not count:
             return
@@ -164,30 +163,30 @@ class FrameIndex:
             del column[:count]
 
     def position_after(self, seq: int) -> int:
-        """Number of the first entry that holds a seq above `seq`; `len(self)` where none does."""
+        """Return the position of the first entry that holds a seq above `seq`; `len(self)` = none does."""
         return bisect_right(self._at.last, seq)
 
     def position_through(self, seq: int) -> int:
-        """Number of the last entry that holds a seq at or below `seq`; -1 where none does."""
+        """Return the position of the last entry that holds a seq at or below `seq`; -1 = none does."""
         return bisect_right(self._at.first, seq) - 1
 
     def seq_before_time(self, ts_ms: int) -> int:
-        """The seq before the first frame committed at or after `ts_ms`; the last seq where none was."""
+        """Return the seq before the first frame committed at or after `ts_ms`; the last seq = there is none."""
         position = bisect_left(self._at.ts, ts_ms)
         return self._at.first[position] - 1 if position < len(self) else self.last_seq
 
     def bytes_after(self, seq: int) -> int:
-        """Records' bytes of the frames that hold a seq above `seq`, by whole frames."""
+        """Return the record bytes of the frames that hold a seq above `seq`, by whole frames."""
         return sum(self._at.bytes[self.position_after(seq) :])
 
     def entry(self, position: int) -> IndexEntry:
-        """The entry at `position`."""
+        """Return the entry at `position`."""
         at = self._at
         location = Location(at.number[position], at.offset[position], at.length[position])
         return IndexEntry(at.first[position], at.last[position], location, at.ts[position], at.bytes[position])
 
     def entries_through(self, seq: int, *, records_max: int = 1 << 62, bytes_max: int = 1 << 62) -> list[IndexEntry]:
-        """The oldest entries that begin at or below `seq`, as many as fit the bounds and never less than one."""
+        """Return the oldest entries that begin at or below `seq`: as many as fit the bounds, at least one."""
         found: list[IndexEntry] = []
         count = size = 0
         for position in range(bisect_right(self._at.first, seq)):
@@ -200,8 +199,8 @@ class FrameIndex:
 
 
 class LogTotals:
-    """See the module. `unsegmented_bytes` = frames of the WAL that hold records which are in no segment; of `fold_count`
-    folds `lost_fold_count` are refused to readers."""
+    """Totals of a shard; see the module. `unsegmented_bytes` = WAL frames with records that are in no segment; of
+    `fold_count` folds `lost_fold_count` are refused to readers."""
 
     __slots__ = ("fold_count", "lost_fold_count", "segment_bytes", "segment_count", "unsegmented_bytes")
 

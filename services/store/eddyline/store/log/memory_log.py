@@ -1,4 +1,4 @@
-"""The log of one EPHEMERAL topic: batches in memory, no more.
+"""Log of one EPHEMERAL topic: its batches, in memory alone.
 
 I1: batches are in seq order, and none is empty.
 Threading: event loop only.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MemoryLog:
-    """Batches of one topic. `count` is told every change of their bytes, for the store's budget."""
+    """Batches of one topic. `count` is called with every change of their bytes, for the store's budget."""
 
     __slots__ = ("_batches", "_count", "_last", "_sizes")
 
@@ -36,19 +36,19 @@ class MemoryLog:
         return iter(self._batches)
 
     def add(self, batch: Batch, record_bytes: int) -> None:
-        """The next batch."""
+        """Add the next batch."""
         self._batches.append(batch)
         self._last.append(batch.last_seq)
         self._sizes.append(record_bytes)
         self._count(record_bytes)
 
     def after(self, seq: int) -> Batch | None:
-        """The first batch that holds a seq above `seq`."""
+        """Return the first batch that holds a seq above `seq`."""
         position = bisect_right(self._last, seq)
         return self._batches[position] if position < len(self._batches) else None
 
     def remove(self, seqs: SeqSet) -> None:
-        """Forget single rows."""
+        """Remove single rows."""
         was = sum(self._sizes)
         batches = [
             batch if (gone := seqs.mask(batch)) is None else batch.select(np.flatnonzero(~gone)) for batch in self
@@ -64,7 +64,7 @@ class MemoryLog:
         self._count(sum(self._sizes) - was)
 
     def drop_through(self, seq: int) -> None:
-        """Forget batches that lie wholly at or below `seq`."""
+        """Drop batches that lie wholly at or below `seq`."""
         count = bisect_right(self._last, seq)
         self._count(-sum(self._sizes[:count]))
         del self._batches[:count], self._last[:count], self._sizes[:count]

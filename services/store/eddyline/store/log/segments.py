@@ -1,9 +1,10 @@
-"""The segments of one topic: which files hold which seqs, in memory a few numbers each.
+"""Segments of one topic: which file holds which seqs, as a few numbers per file.
 
-A segment's footer (its table, filters) is read when somebody first needs it, and kept while there is room
-(`log_files.py`). Whoever reads a file holds it; a segment that was replaced is unlinked when the last one lets go.
-I1: segments are ordered and do not overlap. I2: a replaced segment is in no set any more; its file goes once `holds` is 0.
-Threading: event loop only; files are read elsewhere.
+A segment's footer (its table, filters) is read when it is first needed, and cached while there is room
+(`eddyline.store.log_io.files`). A reader holds the segment while it reads the file; a replaced segment is unlinked when its
+last reader releases it.
+I1: segments are ordered and do not overlap. I2: a replaced segment is in no set; its file is removed once `holds` is 0.
+Threading: event loop only; reader threads read the files.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ class Segment:
 
     @property
     def id(self) -> SegmentId:
-        """Its name's parts."""
+        """The parts of its name."""
         return SegmentId(*self.summary[:3])
 
     def hold(self) -> None:
-        """Somebody reads the file."""
+        """Count one more reader of the file."""
         self.holds += 1
 
     def let_go(self) -> None:
-        """One reader less."""
+        """Count one reader less."""
         self.holds -= 1
         self._free()
 
     def replace(self, on_free: Callable[[Segment], None]) -> None:
-        """It is in no set any more: call `on_free` once nobody reads it."""
+        """Mark the segment as replaced, in no set any more: call `on_free` once it has no reader."""
         self.replaced = True
         self._on_free = on_free
         self._free()
@@ -77,36 +78,36 @@ class SegmentSet:
 
     @property
     def first_seq(self) -> int:
-        """First seq; 0 where there is no segment."""
+        """First seq; 0 = there is no segment."""
         return self._segments[0].summary.first_seq if self._segments else 0
 
     @property
     def last_seq(self) -> int:
-        """Last seq; 0 where there is no segment."""
+        """Last seq; 0 = there is no segment."""
         return self._last[-1] if self._last else 0
 
     @property
     def first_ts_ms(self) -> int:
-        """Commit time of the first row; 0 where there is no segment."""
+        """Commit time of the first row; 0 = there is no segment."""
         return self._segments[0].summary.first_ts_ms if self._segments else 0
 
     def after(self, seq: int) -> Segment | None:
-        """The first segment that holds a seq above `seq`."""
+        """Return the first segment that holds a seq above `seq`."""
         position = bisect_left(self._last, seq + 1)
         return self._segments[position] if position < len(self._segments) else None
 
     def through(self, seq: int) -> Segment | None:
-        """The last segment that holds a seq at or below `seq`."""
+        """Return the last segment that holds a seq at or below `seq`."""
         position = bisect_right(self._segments, seq, key=_first_seq) - 1
         return self._segments[position] if position >= 0 else None
 
     def find(self, wanted: SegmentId) -> Segment | None:
-        """The segment of this name, if it is in the set."""
+        """Return the segment of this name, or None."""
         segment = self.after(wanted.first_seq - 1)
         return segment if segment is not None and segment.id == wanted else None
 
     def within(self, first_seq: int, last_seq: int) -> list[Segment]:
-        """Segments that hold a seq of the range (both inclusive)."""
+        """Return the segments that hold a seq of the range (both inclusive)."""
         found: list[Segment] = []
         for segment in self._segments[bisect_left(self._last, first_seq) :]:
             if segment.summary.first_seq > last_seq:
@@ -115,7 +116,7 @@ class SegmentSet:
         return found
 
     def change(self, *, add: Sequence[Segment], remove: Sequence[Segment]) -> None:
-        """Swap segments."""
+        """Add and remove segments."""
         kept = [segment for segment in self._segments if segment not in remove]
         self._segments = tuple(sorted([*kept, *add], key=_first_seq))
         self._last = tuple(segment.summary.last_seq for segment in self._segments)
@@ -127,4 +128,4 @@ def _first_seq(segment: Segment) -> int:
 
 
 NO_SEGMENTS: Final = SegmentSet()
-"""What a topic without segments has; never changed."""
+"""Shared by all topics without segments; never changed."""

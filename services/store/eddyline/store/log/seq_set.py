@@ -1,14 +1,14 @@
-"""A set of seqs of one topic: those deleted, or those that hold no record.
+"""Set of seqs of one topic: those deleted, or those that hold no record.
 
-Over a roaring bitmap: runs cost about 14 bytes a 65 536 seqs, scattered ones 2 bytes a seq. The bitmap is made with the
+It is a roaring bitmap: runs cost about 14 bytes per 65 536 seqs, scattered ones 2 bytes a seq. The bitmap is made with the
 first seq and dropped with the last: an empty one takes 330 bytes, 33 MB for 100 000 topics that delete nothing.
 
-Ranks within a range are read from the containers of that range alone, those from the bottom walk through all below: so
-searches widen and halve a range, and rank nothing absolutely.
+Ranks within a range are read from the containers of that range alone; absolute ranks walk through all containers below. So
+searches widen and halve a range, and never rank absolutely.
 
-Not promised: that foreign bytes are well formed inside. `deserialize` sees a wrong length or head; what a bitmap says is
-guarded by the checksum of the frame or catalog entry that it lies in.
-Seqs are 1 to 2^64 - 2. Threading: event loop only.
+Not promised: that foreign bytes are well formed inside. `deserialize` notices a wrong length or head; the content of a
+bitmap is guarded by the checksum of the frame or catalog entry that it lies in. Seqs are 1 to 2^64 - 2. Threading: event
+loop only.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class BadSeqSet(Exception):
-    """No serialized set."""
+    """The bytes are no serialized set."""
 
 
 class SeqSet:
-    """Seqs, none of them twice. See the module."""
+    """A set of seqs. See the module."""
 
     __slots__ = ("_bits",)
 
@@ -56,7 +56,7 @@ class SeqSet:
         return f"SeqSet({len(self)} seqs)"
 
     def seq_array(self) -> NDArray[np.uint64]:
-        """All seqs, ascending: 8 bytes each, also where a run holds millions."""
+        """Return all seqs, ascending: 8 bytes each, also where a run holds millions."""
         if self._bits is None:
             return np.zeros(0, dtype="<u8")
         return np.frombuffer(self._bits.to_array(), dtype="<u8")
@@ -83,20 +83,20 @@ class SeqSet:
             self._bits = self._made() | other._bits
 
     def drop_through(self, seq: int) -> None:
-        """Forget all seqs up to `seq`, inclusive: a floor has passed them."""
+        """Drop all seqs up to `seq`, inclusive: a floor has passed them."""
         if self._bits is not None:
             self._bits.remove_range(0, seq + 1)
             if not self._bits:
                 self._bits = None
 
     def copy(self) -> SeqSet:
-        """An independent one."""
+        """Return an independent copy."""
         copied = SeqSet()
         copied._bits = None if self._bits is None else self._bits.copy()
         return copied
 
     def union(self, other: SeqSet) -> SeqSet:
-        """A new set with the seqs of both."""
+        """Return a new set with the seqs of both."""
         united = self.copy()
         united.update(other)
         return united
@@ -104,13 +104,13 @@ class SeqSet:
     # --- arithmetic -------------------------------------------------------------------------------------------
 
     def count(self, first_seq: int, last_seq: int) -> int:
-        """How many seqs of a range, both inclusive, are in the set; 0 for an empty range."""
+        """Count the seqs of a range, both inclusive, that are in the set; 0 for an empty range."""
         if self._bits is None or first_seq > last_seq:
             return 0
         return self._bits.range_cardinality(first_seq, last_seq + 1)
 
     def select_after(self, seq: int, n: int) -> int:
-        """The `n`-th seq, from 1, of those above `seq` that are NOT in the set."""
+        """Return the `n`-th seq, from 1, of those above `seq` that are NOT in the set."""
         assert n >= 1
         below, width = seq, n
         while (absent := width - self.count(below + 1, below + width)) < n:
@@ -130,11 +130,11 @@ class SeqSet:
         return below + 1
 
     def first_absent_after(self, seq: int) -> int:
-        """The smallest seq above `seq` that is not in the set."""
+        """Return the smallest seq above `seq` that is not in the set."""
         return seq + 1 if seq + 1 not in self else self.select_after(seq, 1)
 
     def last_absent_through(self, seq: int) -> int:
-        """The largest seq up to `seq`, inclusive, that is not in the set; 0 where there is none."""
+        """Return the largest seq up to `seq`, inclusive, that is not in the set; 0 = there is none."""
         if seq not in self:
             return seq
         end, width = seq + 1, 1
@@ -154,7 +154,7 @@ class SeqSet:
         return end - 1
 
     def mask(self, batch: Batch) -> NDArray[np.bool_] | None:
-        """Which records of a placed batch, in seq order, are in the set; None = none of them."""
+        """Return which records of a placed batch, in seq order, are in the set; None = none of them."""
         if self.count(batch.first_seq, batch.last_seq) == 0:
             return None
         assert self._bits is not None
@@ -164,7 +164,7 @@ class SeqSet:
             seqs = np.frombuffer(inside.to_array(), dtype="<u8")
             found[seqs - np.uint64(batch.first_seq)] = True
             return found
-        # The holes of a batch may be many more than its rows, and be in the set: only rows are looked up.
+        # A batch may have many more missing seqs than rows, and these may be in the set: only rows are looked up.
         inside = self._bits & BitMap64(array("Q", bytes(batch.seqs)))
         if not inside:
             return None
@@ -173,7 +173,7 @@ class SeqSet:
         return found
 
     def mask_each(self, seqs: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of these seqs, in any order, are in the set."""
+        """Return which of these seqs, in any order, are in the set."""
         if self._bits is None or not len(seqs):
             return np.zeros(len(seqs), dtype=np.bool_)
         inside = self._bits & BitMap64(array("Q", seqs.tobytes()))
@@ -182,7 +182,7 @@ class SeqSet:
     # --- bytes ------------------------------------------------------------------------------------------------
 
     def serialize(self) -> bytes:
-        """The set in roaring's portable 64-bit format; empty bytes = an empty set."""
+        """Serialize the set in roaring's portable 64-bit format; empty bytes = an empty set."""
         if self._bits is None:
             return b""
         self._bits.run_optimize()
@@ -190,7 +190,7 @@ class SeqSet:
 
     @staticmethod
     def deserialize(data: bytes) -> SeqSet:
-        """The set that was serialized.
+        """Return the set of serialized bytes.
 
         Raises:
             BadSeqSet: these are no set's bytes.

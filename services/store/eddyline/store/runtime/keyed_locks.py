@@ -1,7 +1,7 @@
-"""One lock a name, for control calls that judge, wait for the disk, and then change what they judged.
+"""Locks by name, for control calls that check a state, wait for the disk, and then change that state.
 
-Order: a source's lock ("source NAME") before its topic's (the topic's name). Locks exist only while somebody holds or
-awaits them.
+Order: a source's lock ("source NAME") before its topic's (the topic's name). A lock exists only while a call holds or
+awaits it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class KeyedLocks:
-    """Locks by name."""
+    """One lock a name."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -23,7 +23,7 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def hold(self, name: str) -> AsyncIterator[None]:
-        """Hold the lock of `name`."""
+        """Hold the lock of `name` while the context is open."""
         lock = self._locks.setdefault(name, asyncio.Lock())
         self._users[name] = self._users.get(name, 0) + 1
         try:

@@ -1,6 +1,6 @@
-"""`ShardApi`: all that the store's own RPCs ask of a shard. `StoreLink`, and the calls that only its server makes.
+"""`ShardApi`: every call that the store's RPCs make on a shard: those of `StoreLink`, and those that only its server makes.
 
-`eddyline.store.shard.shard.Shard` implements it; `rpc` sees nothing else of the engine.
+`eddyline.store.shard.shard.Shard` implements it; `rpc` uses nothing else of the engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class ShardApi(StoreLink, Protocol):
     """One shard in process. All calls on its event loop."""
 
     def kind_of(self, name: str) -> Kind | None:
-        """A topic's kind, None where there is none: what an append's default op depends on. One look-up, no waiting."""
+        """Return a topic's kind, which decides the default op of an append; None = there is no such topic. One look-up, no
+        waiting."""
 
     def source_kind(self, name: str) -> Kind:
         """Return the kind of a source's topic. One look-up, no waiting.
@@ -40,24 +41,25 @@ class ShardApi(StoreLink, Protocol):
         """
 
     async def wait_seq(self, topic: str, seq: int, *, wait_s: float) -> int:
-        """Wait until `seq` is applied and visible, at most `wait_s`; the head then, below `seq` where time was up.
+        """Wait until `seq` is applied and visible, at most `wait_s`. Return the head, which is below `seq` if the time ran
+        out.
 
         Raises:
-            InvalidName, TopicNotFound: there is none, or it was deleted meanwhile.
+            InvalidName, TopicNotFound: there is no such topic, or it was deleted meanwhile.
         """
 
     async def update_topic(self, name: str, change: ConfigChange, *, if_epoch: int = 0) -> TopicInfo:
-        """Change a topic's configuration (`eddyline.core.model.topic.merged`); the topic as it is then.
+        """Change a topic's configuration (`eddyline.core.model.topic.merged`); return the changed topic.
 
         Raises:
             InvalidName, TopicNotFound, EpochMismatch, InvalidConfig, DiskFloor, ReadOnly, CommitUnknown.
         """
 
     async def list_topics(self, name_prefix: str, after_name: str, limit: int) -> list[TopicInfo]:
-        """Up to `limit` topics in byte order of their names, above `after_name`."""
+        """Return up to `limit` topics above `after_name`, in byte order of their names."""
 
     def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
-        """Take what was deleted from a topic before the call off the disk; the last progress, and only it, is `erased`.
+        """Erase from the disk the records of a topic that were deleted before the call. Only the last progress is `erased`.
 
         Raises:
             InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
@@ -66,7 +68,7 @@ class ShardApi(StoreLink, Protocol):
     async def delete_records(
         self, topic: str, *, epoch: int = 0, before_seq: int = 0, match: Match | None = None
     ) -> DeleteResult:
-        """Delete live records below `before_seq` (0 = any), that match (None = all), up to the head now.
+        """Delete live records below `before_seq` (0 = any) that match (None = all), up to the current head.
 
         Raises:
             InvalidArgument: as `eddyline.core.model.deletion.check_delete`.
@@ -76,8 +78,9 @@ class ShardApi(StoreLink, Protocol):
     async def entry_at(
         self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
     ) -> EntryPage:
-        """One key as it was after the record of a seq, or after the last one committed at or before a time: by exactly
-        one of the two. The page has one entry (None = not live then), and its state's `fold_seq` is that point.
+        """Return one key as it was after the record of a seq, or after the last record committed at or before a time:
+        exactly one of the two is given. The page has one entry (None = not live then); its state's `fold_seq` is that
+        point.
 
         Raises:
             InvalidName, TopicNotFound, NotKv, CursorAhead, TimeNotReached, HistoryGone, FoldLost, DataCorrupt.
@@ -86,15 +89,15 @@ class ShardApi(StoreLink, Protocol):
     def key_history(
         self, topic: str, key: bytes, *, after_seq: int = 0, limit: int = 0, epoch: int = 0
     ) -> AsyncGenerator[Batch | Gap, None]:
-        """Revisions of one key above `after_seq`, oldest first, up to the head now, at most `limit` (0 = all); gaps in
-        their places. Whoever breaks off closes it.
+        """Yield revisions of one key above `after_seq`, oldest first, up to the current head, at most `limit` (0 = all),
+        with gaps in their places. A caller that breaks off must close it.
 
         Raises:
             InvalidName, TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
         """
 
     async def plan_splits(self, topic: str, asked: PlanRequest, *, epoch: int = 0) -> SplitPlan:
-        """Cut a topic's log, or what its fold at one point is made of, into splits; one page of them.
+        """Cut a topic's log, or base and log of its fold at one point, into splits; return one page of them.
 
         Raises:
             InvalidName, TopicNotFound, EpochMismatch, InvalidArgument, CursorAhead, DataCorrupt; with `as_of_seq` NotKv,
@@ -102,7 +105,8 @@ class ShardApi(StoreLink, Protocol):
         """
 
     def read_split(self, topic: str, asked: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
-        """One split's schema, then its batches and gaps in order, then its counts. Whoever breaks off closes it.
+        """Yield one split's schema, then its batches and gaps in order, then its counts. A caller that breaks off must
+        close it.
 
         Raises:
             InvalidName, TopicNotFound, EpochMismatch, InvalidArgument, CursorAhead, TooManyScans, DataCorrupt; of a split of
@@ -110,7 +114,8 @@ class ShardApi(StoreLink, Protocol):
         """
 
     def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
-        """Compare the fold with what base and log give; the verdict comes last. Whoever breaks off closes it.
+        """Compare the fold with its rebuild from base and log; the verdict comes last. A caller that breaks off must close
+        it.
 
         Raises:
             InvalidName, TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, DiskFloor (no room for a
@@ -118,14 +123,14 @@ class ShardApi(StoreLink, Protocol):
         """
 
     async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
-        """Make a lost fold of what base and log give; one that is not lost stays as it is.
+        """Rebuild a lost fold from base and log, accepting the loss of the rest; a fold that is not lost stays as it is.
 
         Raises:
             InvalidName, TopicNotFound, NotKv, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
         """
 
     def export_fold(self, topic: str, *, if_epoch: int = 0) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
-        """Write the fold as it is now where artifacts go; what was written comes last. Whoever breaks off closes it.
+        """Export the current fold as an artifact; its description comes last. A caller that breaks off must close it.
 
         Raises:
             InvalidName, TopicNotFound, NotKv, EpochMismatch, InvalidArgument (no record yet), FoldLost, TooManyScans,
@@ -135,8 +140,8 @@ class ShardApi(StoreLink, Protocol):
     def import_fold(
         self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
     ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
-        """Make an artifact ("" = the latest) of `from_topic` ("" = of the same name) the fold of a topic that never had a
-        record; what it became comes last. Whoever breaks off closes it.
+        """Import an artifact ("" = the latest) of `from_topic` ("" = of the same name) as the fold of a topic that never
+        had a record; the result comes last.
 
         Raises:
             InvalidName, TopicNotFound, NotKv, EpochMismatch, TopicNotEmpty, ArtifactInvalid, ArtifactNotFound,
@@ -145,7 +150,7 @@ class ShardApi(StoreLink, Protocol):
         """
 
     async def list_artifacts(self, topic: str) -> list[Artifact]:
-        """Artifacts of a topic's name, newest first.
+        """Return the artifacts of a topic's name, newest first.
 
         Raises:
             InvalidName, ArtifactsNotConfigured, ArtifactsUnreachable.
@@ -154,18 +159,18 @@ class ShardApi(StoreLink, Protocol):
     def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
     ) -> AsyncGenerator[RangePage, None]:
-        """As in `StoreLink`; whoever breaks off closes it, so that its view pins no files."""
+        """As in `StoreLink`. A caller that breaks off must close it, so that its view pins no files."""
 
     async def list_sources_page(self, after: str, limit: int) -> list[SourceInfo]:
-        """Up to `limit` sources in byte order of their names, above `after`."""
+        """Return up to `limit` sources above `after`, in byte order of their names."""
 
     async def stage(self, request: AppendRequest) -> Ack:
-        """Stage an append; returns when it has its place in the topic's order. The future is its acknowledgement, and
-        is never cancelled by who waits for it: an append that has its place is carried out.
+        """Stage an append; return when it has its place in the topic's order. The future is its acknowledgement; cancelling
+        a waiter does not cancel it: an append that has its place is carried out.
 
         Raises:
-            what the contract lists for AppendRecords, before a seq was assigned; nothing was staged then.
+            the contract's errors of AppendRecords, before a seq was assigned; nothing was staged then.
         """
 
     def status(self) -> ShardStatus:
-        """The shard's own figures."""
+        """Return the shard's status."""

@@ -65,11 +65,11 @@ def build_parts(
 
 
 class _Assembly:
-    """The parts that others are built from, and a method for each group of those others."""
+    """Builds the parts: the attributes are those that others are built from, a method builds each group of the others."""
 
     def __init__(self, env: Env, settings: StoreSettings, layout: Layout, recovered: Recovered, fold: Fold) -> None:
         self.env, self.settings, self.layout, self.recovered = env, settings, layout, recovered
-        self.compression = cast("Compression", settings.compression)  # the settings check the choice
+        self.compression = cast("Compression", settings.compression)  # the settings allow no other value
         plan = env.plan or memory_plan(settings.memory_bytes)
         self.ages = AgeClock(env.clock)
         self.cache = BatchCache(plan.cache_bytes)
@@ -110,7 +110,7 @@ class _Assembly:
         self.corruption_log = CorruptionLog()
 
     def parts(self, catalog: Catalog) -> ShardParts:
-        """Every part of the shard."""
+        """Build every part of the shard."""
         swap = SegmentSwap(
             engine=self.engine,
             files=self.files,

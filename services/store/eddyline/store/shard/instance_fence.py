@@ -1,11 +1,11 @@
-"""Whether this process is still the one whose directory it is.
+"""Instance fence: stops the writes of a store once a later start has taken its data directory.
 
-The lock keeps a second store out wherever it holds. A volume that two nodes have at once, because one of them was given up
-as lost, may hold it apart: then the later start is the one that counts, since it wrote the identity last. The one before it
-looks there before it writes, and never writes again.
-I1: nothing is written more than `LOOK_EVERY_S` and one group after another store has started on the directory.
-What this does not do: fence a disk. In that time both may write; where nodes are lost without being switched off, a volume
-that only one of them can have is what keeps data whole.
+The directory's lock keeps a second store out, except on a volume that two nodes have mounted at once, because one of them
+was given up as lost. Then the later start counts, since it wrote the identity last: the earlier one reads the identity
+before it writes, and never writes again once it differs.
+I1: nothing is written more than `LOOK_EVERY_S` and one group after another store has started on the directory. It does not
+fence a disk: in that time both may write. If nodes can be lost without being switched off, only a volume that one node at a
+time can mount keeps data whole.
 Threading: the WAL writers' threads.
 """
 
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
     from eddyline.store.storage.layout import Layout
 
 LOOK_EVERY_S: Final = 0.05
-"""A look takes 20 us and gives the interpreter away three times; twenty a second are nothing beside appends."""
+"""A check takes 20 us and releases the interpreter's lock three times; twenty a second cost nothing next to appends."""
 
 
 class Superseded(WalFailed):
     """A later store has the directory: this one writes no more.
 
-    Operator action: stop this one; see which process or pod has the volume.
-    """
+    Operator action: stop this store; find out which process or pod has the volume."""
 
     reason = "SUPERSEDED"
 
 
 class InstanceFence:
-    """Looks whether a later start has written the identity."""
+    """Checks whether a later start has written the identity."""
 
     def __init__(self, fs: Fs, layout: Layout, clock: Clock, instance: int) -> None:
         self._fs = fs
@@ -47,7 +46,8 @@ class InstanceFence:
         self._look_s = clock.monotonic_s()
 
     def check(self) -> None:
-        """Look, if the last look is a while ago. What cannot be read says nothing: what is written then says it.
+        """Check, if the last check is older than `LOOK_EVERY_S`. An unreadable identity is ignored: the following write
+        fails then.
 
         Raises:
             Superseded.
@@ -59,7 +59,7 @@ class InstanceFence:
         self.look()
 
     def look(self) -> None:
-        """Look now. Raises: Superseded."""
+        """Check now. Raises: Superseded."""
         found = None
         with suppress(OSError, EddylineError):
             found = read_identity(self._fs, self._layout)

@@ -1,7 +1,8 @@
-"""A store's life: lock, identity, recover, serve, drain, checkpoint, close.
+"""Life of a store: lock, identity, recover, serve, drain, checkpoint, close.
 
-I1: the directory is ours (LOCK) before anything in it is read. I2: losses are logged and synced before the identity says
-this boot's id, so a crash in between decides them again alike. I3: a clean stop says so only after the last fdatasync.
+I1: the directory is locked before anything in it is read. I2: losses are logged and synced before the identity has this
+boot's id, so a start after a crash in between decides them alike. I3: a clean stop is recorded only after the last
+fdatasync.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ logger = logging.getLogger(__name__)
 
 
 class ShardOf(NamedTuple):
-    """Which shard of which cluster a store is. A topic's shard is found by the count, so it is for the cluster's life."""
+    """Which shard of which cluster a store is. The shard of a topic depends on the count, so the count is fixed for the
+    cluster's life."""
 
     cluster_id: str
     shard_index: int
@@ -65,20 +67,19 @@ class ShardOf(NamedTuple):
 class IdentityMismatch(Exception):
     """The data directory belongs to another cluster or shard.
 
-    Operator action: configure this store as the directory says, or give it a directory of its own.
-    """
+    Operator action: configure this store for the directory's cluster and shard, or give it a directory of its own."""
 
 
 @asynccontextmanager
 async def open_store(
     env: Env, settings: StoreSettings, *, cluster_id: str, shard_count: int = 1
 ) -> AsyncIterator[Shard]:
-    """Recover a data directory and serve it as the shard `settings.shard` of `shard_count`; on leaving drain, sync,
-    checkpoint, and say that the stop was clean.
+    """Recover a data directory and serve it as the shard `settings.shard` of `shard_count`; on exit drain, sync,
+    checkpoint, and record the clean stop.
 
     Raises:
         Locked: another process has the directory. IdentityMismatch: it belongs to another cluster or shard.
-        ForeignFile: something that is not a store's lies in it.
+        ForeignFile: a file that no store writes lies in it.
         DataCorrupt: a checksum is wrong below the synced point. CatalogLost: the catalog is missing or too old. Nothing
             was changed.
     """
@@ -105,15 +106,15 @@ async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: Sh
     check_identity(before, ours)
     boot_id = env.host.boot_id()
     if env.scratch is not None:
-        await workers.reader.submit(env.scratch.close)  # what a process that died in a check has left
+        await workers.reader.submit(env.scratch.close)  # left by a process that died while it verified a fold
     if env.artifacts is not None:
-        await workers.reader.submit(partial(clean_artifacts, env.artifacts))  # or in an import
+        await workers.reader.submit(partial(clean_artifacts, env.artifacts))  # left by one that died in an import
     with ExitStack() as opened:
         catalog = env.open_catalog(before is not None and before.catalog)
         opened.callback(partial(close_quietly, catalog))
         folds = FoldOpener(env, layout)
         opened.callback(folds.close)
-        opened.callback(workers.close)  # first: jobs whose callers were cancelled read fold and catalog
+        opened.callback(workers.close)  # closes first: jobs of cancelled callers read fold and catalog
         recovered = await recover(env, settings, layout, catalog=catalog, folds=folds, previous=before)
         if before is None and len(recovered.table):
             raise DataCorrupt(
@@ -126,7 +127,7 @@ async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: Sh
         if env.written_mark is not None:
             opened.callback(env.written_mark.close)
         opened.callback(lambda: close_all(recovered.wals))
-        opened.callback(partial(end_all, workers.wals))  # first: a job of theirs has its file
+        opened.callback(partial(end_all, workers.wals))  # closes first: its jobs use the WAL's files
         lost = find_losses(before, boot_id, replay=recovered.replay, wals=recovered.wals, mark=env.written_mark)
         log_losses(table=recovered.table, fold=fold, wals=recovered.wals, lost=lost, now_ms=clock.now_ms())
         if len(recovered.wals) != settings.wal_shards:
@@ -161,7 +162,7 @@ async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: Sh
         shard = Shard(parts, instance=identity.instance)
         async with _serving(parts, shard, workers, settings):
             yield shard
-        with suppress(FoldFailed):  # a broken fold is brought up from the log again
+        with suppress(FoldFailed):  # a broken fold catches up from the log at the next start
             await workers.fold.submit(fold.flush)
         if parts.engine.read_only_reason in ("", STOPPED) and all(wal.all_synced for wal in recovered.wals):
             end = recovered.wals[0].end
@@ -175,13 +176,13 @@ def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFen
         write_identity(fs, layout, clean)
         if mark is not None:
             mark.remove()
-    except (OSError, Superseded) as error:  # the next start recovers, as after a kill: all is in the log
+    except (OSError, Superseded) as error:  # the next start recovers as after a kill: the log is complete
         logger.warning("clean_stop_not_told", extra=fields(error=str(error)))
 
 
 @asynccontextmanager
 async def _serving(parts: ShardParts, shard: Shard, workers: Workers, settings: StoreSettings) -> AsyncIterator[None]:
-    """Run the shard's tasks; on leaving drain, sync and checkpoint."""
+    """Run the shard's tasks; on exit drain, sync and checkpoint."""
     engine = parts.engine
     async with task_group() as tasks:
         running = [tasks.create_task(committer.run()) for committer in engine.committers]
@@ -194,7 +195,7 @@ async def _serving(parts: ShardParts, shard: Shard, workers: Workers, settings: 
             tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))
             for committer in engine.committers
         ]
-        writing = [  # of its own accord
+        writing = [  # these write on their own initiative
             tasks.create_task(PeriodicSync(engine, sync_interval_ms=settings.sync_interval_ms).run()),
             tasks.create_task(parts.retention.run()),
             tasks.create_task(parts.maintenance.run()),
@@ -217,13 +218,13 @@ async def _serving(parts: ShardParts, shard: Shard, workers: Workers, settings: 
 
 
 def give_up(engine: Engine) -> None:
-    """No writer waits for descriptors or memory any more: the store ends."""
+    """Stop retrying writes for want of descriptors or memory: the store ends."""
     for committer in engine.committers:
         committer.wal.give_up()
 
 
 async def _last_checkpoint(checkpointer: Checkpointer) -> None:
-    """So that the next start replays nothing. Where it fails the log has all."""
+    """Checkpoint, so that the next start replays nothing. A failure is logged: the log has everything."""
     try:
         await checkpointer.run(light=True, clean=True)
     except (EddylineError, OSError, CatalogFailed, FoldFailed, FoldStalled) as error:
@@ -237,7 +238,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 def end_all(workers: Sequence[Worker]) -> None:
-    """End workers, once what they have begun is done."""
+    """End workers, each after the job it has begun."""
     for worker in workers:
         worker.close()
 
@@ -249,7 +250,7 @@ def close_all(wals: Sequence[Wal]) -> None:
 
 
 def close_quietly(catalog: Catalog) -> None:
-    """Close a catalog whose disk may be full or gone: what it was told is durable, or was refused."""
+    """Close a catalog whose disk may be full or gone: every write to it is durable, or was refused."""
     try:
         catalog.close()
     except CatalogFailed as error:
@@ -257,7 +258,7 @@ def close_quietly(catalog: Catalog) -> None:
 
 
 def check_identity(identity: Identity | None, ours: ShardOf) -> None:
-    """Raises IdentityMismatch where a directory is another cluster's or shard's."""
+    """Raise IdentityMismatch if the directory is of another cluster or shard."""
     if identity is None:
         return
     theirs = ShardOf(identity.cluster_id, identity.shard_index, identity.shard_count)
@@ -277,8 +278,8 @@ def check_identity(identity: Identity | None, ours: ShardOf) -> None:
 
 
 def keep_mark(mark: WrittenMark | None, run: str, wals: Sequence[Wal]) -> bool:
-    """From now on leave word of what is written; whether there is a place for it. Losses are settled: the last run's word
-    is needed no more."""
+    """Begin to record which bytes are written; return False if there is no place for the mark. Call it once losses are
+    handled: the previous run's mark is not needed any more."""
     if mark is None:
         return False
     try:
@@ -292,11 +293,11 @@ def keep_mark(mark: WrittenMark | None, run: str, wals: Sequence[Wal]) -> bool:
 
 
 async def spare_files(wal: Wal, wanted: asyncio.Event, worker: Worker) -> None:
-    """Keep the next WAL file ready, zero-filled in the background: for ever, one at a time."""
+    """Keep the next WAL file ready, zero-filled in the background; one at a time, until cancelled."""
     while True:
         try:
             await worker.submit(wal.prepare_spare)
         except OSError as error:
-            logger.warning("wal_spare_failed", extra=fields(error=str(error)))  # the rotation fills one itself
+            logger.warning("wal_spare_failed", extra=fields(error=str(error)))  # the rotation then fills one itself
         await wanted.wait()
         wanted.clear()

@@ -1,7 +1,7 @@
-"""The store in process: everything its RPCs and, in a simulation, the other roles ask of it.
+"""The shard in process: every call of its RPCs and, in a simulation, of the other roles.
 
 Implements `eddyline.core.store_link.protocol.StoreLink` and the store's own calls (`eddyline.store.shard.api.ShardApi`).
-Each call is a few lines: find, judge, delegate to the part that owns it.
+Each call takes a few lines: find the topic, check the request, delegate to the part that owns the work.
 Threading: event loop only.
 """
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class Shard:
-    """One store shard; see the module."""
+    """One shard of the store; see the module."""
 
     def __init__(self, parts: ShardParts, *, instance: int) -> None:
         self._parts = parts
@@ -82,12 +82,12 @@ class Shard:
         return topic.info()
 
     def kind_of(self, name: str) -> Kind | None:
-        """The kind of a topic, None where there is none: what an append's default op depends on."""
+        """Return a topic's kind, which decides the default op of an append; None = there is no such topic."""
         topic = self._table.find(name)
         return topic.kind if topic is not None else None
 
     async def list_topics(self, name_prefix: str, after_name: str, limit: int) -> list[TopicInfo]:
-        """Up to `limit` topics in order of their names, above `after_name`."""
+        """Return up to `limit` topics above `after_name`, in order of their names."""
         topics = self._table.page(name_prefix, after_name, limit)
         for topic in topics:
             await self._parts.retention.enforce(topic)
@@ -104,7 +104,7 @@ class Shard:
                 raise TopicHasSource(f"topic {name} has source {topic.source}", topic=name, source=topic.source)
             if if_empty:
                 await self._parts.retention.enforce(topic)
-                # A topic with a fold is empty only where it never had a record: what its log has lost the fold still holds.
+                # A topic with a fold is empty only if it never had a record: the fold keeps entries that the log has lost.
                 if topic.has_records if topic.folds else topic.staged_count:
                     has = "is a KV topic that has had" if topic.folds else "has"
                     raise TopicNotEmpty(f"topic {name} {has} records", topic=name)
@@ -116,7 +116,7 @@ class Shard:
                 topic.moved()
 
             body = control_body(FrameType.TOPIC_DELETE, topic.id, {"name": name}, ts_ms=self._stamp(topic))
-            topic.closing = True  # for good: a delete that fails leaves a shard that takes no appends at all
+            topic.closing = True  # for good: after a delete that fails the shard takes no appends at all
             await self._engine.control(body, committed, topic)
             return topic.id
 
@@ -127,13 +127,13 @@ class Shard:
             check_epoch(name, topic.id, if_epoch)
             config = merged(topic.config, change, topic.kind, topic.source)
             if config != topic.config:
-                await self._parts.retention.enforce(topic)  # what is due by the old settings goes first
+                await self._parts.retention.enforce(topic)  # records that are due under the old settings go first
                 body = {**config_body(config), "config_version": topic.config_version + 1}
                 frame = control_body(FrameType.CONFIG_UPDATE, topic.id, body, ts_ms=self._stamp(topic))
 
                 def committed(_: object) -> None:
                     apply_config(topic, body)
-                    topic.moved()  # who follows it is told
+                    topic.moved()  # wakes the topic's followers
 
                 await self._engine.control(frame, committed, topic)
                 self._parts.retention.on_topic_changed(topic)
@@ -156,10 +156,10 @@ class Shard:
     # appends -----------------------------------------------------------------------------------------------------
 
     async def stage(self, request: AppendRequest) -> Ack:
-        """Stage an append; returns when it has its place, the future is its acknowledgement.
+        """Stage an append; return when it has its place. The future is its acknowledgement.
 
         Raises:
-            what the contract lists for AppendRecords; nothing was staged then.
+            the contract's errors of AppendRecords; nothing was staged then.
         """
         self._check_open()
         topic = self._table.find(request.topic)
@@ -194,7 +194,7 @@ class Shard:
             return self._table.find(name) or await self._create(name, kind, config)
 
     def _would_be(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
-        """A topic as it would be, with id 0: what an append that makes it is judged against first."""
+        """Return the topic that an append would create, with id 0, to check the append against."""
         return topic_of(0, topic_body(name, kind, config), 0, self._table.key_budget)
 
     # reads -------------------------------------------------------------------------------------------------------
@@ -225,10 +225,11 @@ class Shard:
         return result
 
     async def wait_seq(self, topic: str, seq: int, *, wait_s: float) -> int:
-        """Wait until `seq` is applied and visible, at most `wait_s`; the head then, below `seq` where time was up.
+        """Wait until `seq` is applied and visible, at most `wait_s`. Return the head, which is below `seq` if the time ran
+        out.
 
         Raises:
-            InvalidName, TopicNotFound: there is none, or it was deleted meanwhile.
+            InvalidName, TopicNotFound: there is no such topic, or it was deleted meanwhile.
         """
         found = self._table.get(topic)
         await found.wait_head(seq, self._engine.clock, wait_s)
@@ -330,7 +331,7 @@ class Shard:
         return self._parts.history.split_reads.read(self._get(topic, epoch), asked)
 
     def _get(self, name: str, epoch: int) -> Topic:
-        """The topic of a name, of this epoch (0 = any)."""
+        """Return the topic of a name, if it has this epoch (0 = any)."""
         topic = self._table.get(name)
         check_epoch(name, topic.id, epoch)
         return topic
@@ -348,7 +349,7 @@ class Shard:
                 return self._sources.info(known), False
             topic = self._table.get(definition.topic)
             check_takes_source(topic, definition)
-            topic.source = definition.name  # from here on appends of others are refused
+            topic.source = definition.name  # from here on appends of other callers are refused
             await self._change_writer(topic, put_body(definition))
             return self._sources.info(self._sources.get(definition.name)), True
 
@@ -367,7 +368,7 @@ class Shard:
         return await self.list_sources_page("", len(self._sources))
 
     async def list_sources_page(self, after: str, limit: int) -> list[SourceInfo]:
-        """Up to `limit` sources in order of their names, above `after`."""
+        """Return up to `limit` sources above `after`, in order of their names."""
         return [self._sources.info(self._sources.get(name)) for name in self._sources.names_after(after, limit)]
 
     async def control_source(self, name: str, *, paused: bool | None = None, resync: bool = False) -> SourceInfo:
@@ -413,7 +414,7 @@ class Shard:
         found = self._sources.get(source)
         if stop_after(found, report) != found.stop and not self._closing:
             async with self._locks.hold("source " + source):
-                found = self._sources.get(source)  # which may have been deleted, or leased anew, meanwhile
+                found = self._sources.get(source)  # it may have been deleted, or leased again, meanwhile
                 stop = stop_after(found, report)
                 if found.fence == fence and stop != found.stop:
                     await self._change_writer(found.topic, orders_body(source, found.control, stop))
@@ -427,7 +428,7 @@ class Shard:
         await self._engine.control(frame, lambda _: change_writer(self._sources, topic, body), topic)
 
     async def _settled(self, source: Source) -> None:
-        """Wait for the appends of older fences: the position told must mean that all before it is applied."""
+        """Wait for the appends of older fences: a reported position means that everything before it is applied."""
         ack = source.topic.writers.get(source.definition.name).ack
         if ack is not None:
             await asyncio.wait([ack])
@@ -435,15 +436,15 @@ class Shard:
     # the shard ---------------------------------------------------------------------------------------------------
 
     def status(self) -> ShardStatus:
-        """The shard's own figures."""
+        """Return the shard's status."""
         return self._parts.status(self._instance)
 
     def measured(self) -> Measured:
-        """What metrics tell."""
+        """Return the figures for metrics."""
         return Measured(self.status(), self._engine.measures, sum(map(len, self._follows)))
 
     def unserved_reason(self) -> str:
-        """Why not all is served; empty = it is."""
+        """Return why the shard does not take all appends; empty = it does."""
         return unserved_reason(self._engine)
 
     def stop_writes(self) -> None:
@@ -460,7 +461,7 @@ class Shard:
 
 
 def _there(topic: Topic, answer: T) -> T:
-    """An answer that was found in a topic, if that is still there."""
+    """Return an answer read from a topic, if the topic was not deleted meanwhile."""
     if topic.deleted:
         raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
     return answer

@@ -1,4 +1,4 @@
-"""Why a store cannot start, in one line that names what to do.
+"""Start-up errors as one line of text that names the operator's action.
 
 Threading: pure functions.
 """
@@ -34,7 +34,7 @@ _TO_DO: Final = {
 
 
 def startup_error_text(error: Exception, data_dir: Path) -> str:
-    """One line about an error that a start ended with."""
+    """Return one line about the error that ended a start."""
     if isinstance(error, Locked):
         text = f"the data directory is in use: {error}: stop that one, or name another directory"
     elif isinstance(error, NewerFormat):

@@ -1,16 +1,14 @@
-"""Whether an append may come in: what waits for the disk and for the fold, memory, disk space, topics.
+"""Admission control: refuses an append when a queue, the fold's lag, memory, the disk or the retained bytes are at their
+limit.
 
-Everything here is judged before a seq is assigned, so every refusal is definite. Limits of queues are constants of the
-store; what fits it to a machine is a setting.
-Threading: event loop only.
+Every check runs before a seq is assigned, so every refusal is definite. Limits of queues are constants of the store; limits
+that fit it to a machine are settings.
 
-How many bytes of records a store may retain, over all its topics.
-
-I1: nothing is staged that would take the sum above the bound: judged and counted in one step of the loop. What is counted
-since the last sum is never less than what is there, since only appends add to it; where it says that there is no room the
-topics are summed up anew, at most each `SUM_EVERY_S`.
-A record's bytes are those that `cap_bytes` counts. What a topic with a cap would evict for an append does not make room
-for it.
+`RetainedQuota` bounds the record bytes that a store retains, over all its topics.
+I1: no append is staged that would take the sum above the bound: check and count are one step of the event loop. The running
+count never is below the real sum, since only appends add to it; when it leaves no room the topics are summed again, at most
+every `SUM_EVERY_S`. Bytes are those of `cap_bytes`. Records that a topic's cap would evict for an append make no room for
+it.
 Threading: event loop only.
 """
 
@@ -37,22 +35,22 @@ STAGED_APPENDS_MAX: Final = 65_536
 STAGED_BYTES_MAX: Final = 64 << 20
 APPLY_LAG_RECORDS_MAX: Final = 65_536
 APPLY_LAG_BYTES_MAX: Final = 64 << 20
-"""Bounds of what waits for the disk and for the fold. 64 MiB is a second of a slow disk; two of them are what a store
-may hold of appends not yet acknowledged, whatever its clients do. With several WAL shards the bound is over all."""
+"""Bounds of the queues to the disk and to the fold. 64 MiB is a second of a slow disk; two of them are all that a store with
+one WAL shard holds of unacknowledged appends, whatever its clients do. Each WAL shard's queue has this bound."""
 DISK_FLOOR: Final = "DISK_FLOOR"
-"""What the status says where the disk has too little free."""
+"""Status reason: the disk has less free space than its floor."""
 SHORTAGE: Final = "SHORTAGE"
-"""What the status says where the log's writer waits for descriptors or memory."""
+"""Status reason: the WAL's writer waits for descriptors or memory."""
 RETRY_AFTER_MS: Final = 100
 UNSEEN_PART: Final = 4
-"""What may be taken between two looks at the disk, of what is free above its floor: every byte is written to the log and
-once more when it is sealed, and as much may be under way."""
+"""Divisor: between two polls of the disk appends may take a quarter of the space above its floor. Every byte is written to
+the log and once more when it is sealed, and as much may be in flight."""
 FULL_RETRY_AFTER_MS: Final = 1_000
-"""A full disk or memory empties by retention, merges or an operator: not within a group commit."""
+"""A full disk or memory is emptied by retention, merges or an operator: not within a group commit."""
 
 
 class AdmissionControl:
-    """The limits of one store and how far each is used."""
+    """The limits of one store and how much of each is in use."""
 
     def __init__(self, *, topics_max: int, unsegmented_bytes_max: int, memory_bytes_max: int) -> None:
         self._topics_max = topics_max
@@ -60,25 +58,25 @@ class AdmissionControl:
         self._unsegmented_bytes_max = unsegmented_bytes_max
         self._memory_bytes_max = memory_bytes_max
         self.failed_reason = ""
-        """Why nothing is written until a restart; empty = it is."""
+        """Why writes are refused until a restart; empty = they are not."""
         self.disk_is_low = False
         self.disk_free_bytes = 0
         self.wal_bytes = 0
-        """What the files of the log take of the disk, as last looked."""
+        """Bytes of the WAL's files on the disk, at the last poll."""
         self._disk_room_bytes = 0
         self._placed_bytes: dict[GroupCommitter, int] = {}
         self.refused_by_disk = asyncio.Event()
-        """Set with each refusal by the disk's floor: whoever watches the disk looks again."""
+        """Set with each refusal by the disk's floor: the disk guard then polls again."""
         self.unsegmented_bytes = 0
-        """Bytes of WAL files that are kept, as last looked: what sealing has not caught up with."""
+        """Bytes of WAL files that are still needed, at the last check: sealing has not caught up with them."""
         self.memory_is_full = False
-        """The whole process holds more than it may."""
+        """The whole process holds more than its bound."""
         self.resident_bytes = 0
         self.memory_bytes = 0
         """Bytes of EPHEMERAL records."""
 
     def check_append(self, topic: Topic, committer: GroupCommitter, applier: FoldApplier) -> None:
-        """Judge an append by everything that is bounded.
+        """Check an append against every limit.
 
         Raises:
             Throttled, ApplyLag, DiskFloor, MemoryFull.
@@ -114,7 +112,11 @@ class AdmissionControl:
             )
 
     def check_disk(self) -> None:
-        """Raises DiskFloor where the disk has less free than its floor."""
+        """Refuse if the disk has less free space than its floor.
+
+        Raises:
+            DiskFloor.
+        """
         if self.disk_is_low:
             self.refused_by_disk.set()
             raise DiskFloor(
@@ -125,16 +127,16 @@ class AdmissionControl:
             )
 
     def looked_at_disk(self, free_bytes: int, floor_bytes: int, *, is_low: bool) -> None:
-        """The disk has so much free, at least when this is called."""
+        """Store the result of a poll of the disk: at least `free_bytes` are free when this is called."""
         self.disk_free_bytes, self.disk_is_low = free_bytes, is_low
         self._disk_room_bytes = free_bytes - floor_bytes if floor_bytes else 1 << 62
         self._placed_bytes.clear()
 
     def _check_pace(self, committer: GroupCommitter) -> None:
-        """Judge an append by what was taken since the disk was last looked at.
+        """Check an append against the bytes taken since the last poll of the disk.
 
         Raises:
-            Throttled: that is so much of what was free above the floor that nobody knows whether the rest is there.
+            Throttled: they may have used up the space above the floor.
         """
         placed_bytes = committer.wal.placed_bytes + committer.staged_bytes
         taken_bytes = placed_bytes - self._placed_bytes.setdefault(committer, placed_bytes)
@@ -143,15 +145,15 @@ class AdmissionControl:
             raise Throttled("the disk is nearly at its floor, and is looked at first", retryAfterMs=RETRY_AFTER_MS)
 
     def count_memory(self, record_bytes: int) -> None:
-        """EPHEMERAL records came (or, below 0, went)."""
+        """Count EPHEMERAL records in (below 0: out)."""
         self.memory_bytes += record_bytes
 
     @contextmanager
     def topic_room(self, table: TopicTable) -> Iterator[Callable[[Topic], None]]:
-        """Room for one topic more, while it is made: what is given adds it to the table.
+        """Reserve room for one topic while it is created; yields a function that adds it to the table.
 
         Raises:
-            QuotaTopics: there is none, those counted that are being made.
+            QuotaTopics: there is no room, topics being created included.
         """
         if self._topics_max and len(table) + len(self._topics_under_way) >= self._topics_max:
             raise QuotaTopics(
@@ -172,7 +174,7 @@ class AdmissionControl:
             self._topics_under_way.discard(room)
 
     def pressure(self, committers: Sequence[GroupCommitter], applier: FoldApplier) -> float:
-        """How near the nearest limit is: 0 to 1, and above it for a moment."""
+        """Return how near the nearest limit is: 0 to 1, above it for moments."""
         staged_count = max(len(committer.staged) for committer in committers)
         staged_bytes = max(committer.staged_bytes for committer in committers)
         return max(
@@ -184,7 +186,7 @@ class AdmissionControl:
 
 
 def memory_full() -> MemoryFull:
-    """The refusal of a store that holds as much as it may."""
+    """Return the refusal of a store whose memory is full."""
     return MemoryFull(
         "the store holds as much memory as it may; appends go on by themselves", retryAfterMs=FULL_RETRY_AFTER_MS
     )
@@ -193,11 +195,11 @@ def memory_full() -> MemoryFull:
 SUM_EVERY_S: Final = 0.1
 """A sum over 100 000 topics takes 5 ms: a twentieth of this, and only while appends are refused."""
 QUOTA_RETRY_AFTER_MS: Final = 1_000
-"""Retention looks each second what is over."""
+"""Retention enforces caps and TTLs every second."""
 
 
 class RetainedQuota:
-    """The bound of one store; 0 = none."""
+    """The bound on retained record bytes of one store; 0 = none."""
 
     def __init__(self, bytes_max: int, *, table: TopicTable, clock: Clock) -> None:
         self._bytes_max = bytes_max
@@ -207,7 +209,7 @@ class RetainedQuota:
         self._summed_s = 0.0
 
     def take(self, record_bytes: int) -> None:
-        """Take room for an append that is staged in this step.
+        """Take room for an append that is staged in this step of the event loop.
 
         Raises:
             QuotaBytes: there is none.

@@ -84,5 +84,5 @@ def _ack_of_key(topic: Topic, request: AppendRequest, ages: AgeClock) -> Ack | N
 
 
 def _stored_move(topic: Topic) -> AppendResult:
-    """The answer to a stored move: its seqs are not known any more."""
+    """Return the answer to a stored move: its seqs are no longer known."""
     return AppendResult(0, 0, topic.id, topic.last_ts_ms, deduplicated=True)

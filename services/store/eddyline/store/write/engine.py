@@ -1,15 +1,16 @@
-"""The one door for writes: the commit order, and nothing else.
+"""Write engine: takes every append and control frame of a shard through the commit order.
 
-    stage      judge, assign seqs                      (loop; refusals here are definite)
-    commit     group, write, fdatasync by class        (commit.Committer, writer thread)
-    apply      KV: one WriteBatch with its cursor      (apply.Applier, fold thread)
-    publish    index, head, keys, writers: visible     (loop)
-    ack        the caller's future                     (loop)
+    stage      validate, assign seqs                  (event loop; refusals are definite)
+    commit     group, write, fdatasync by class        (`group_commit`, writer thread)
+    apply      KV: one WriteBatch with its cursor      (`fold_apply`, fold thread)
+    publish    index, head, keys, writers: visible     (event loop)
+    ack        the caller's future                     (event loop)
 
-I1: nothing is visible or acknowledged before its class is met and it is applied. I2: a topic's appends are staged in
-order of arrival, and published in that order. I3: a retry known by its key or position is answered, never repeated.
-Threading: everything here runs on the event loop and owns all state; no locks but one topic's gate, which keeps order
-while keys are read for `expected_versions`.
+I1: no record is visible or acknowledged before its durability class is met and it is applied. I2: a topic's appends are
+staged in order of arrival, and published in that order. I3: a retry found by its key or position is answered, never
+repeated.
+Threading: the engine runs on the event loop and owns all state; the only lock is a topic's gate, which keeps the order of
+appends while keys are read for `expected_versions`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _NO_RECORDS: Final = Batch.from_rows([])
 
 
 class Engine:
-    """Stage, commit, apply, publish, ack; see the module's invariants."""
+    """Takes appends through stage, commit, apply, publish and ack; see the module's invariants."""
 
     def __init__(
         self,
@@ -89,9 +90,9 @@ class Engine:
         self.measures = ShardMetrics()
         self.traces = CommitTraces(tracer, clock)
         self.on_published: Callable[[Topic], None] = noop
-        """Called with each topic whose log has grown: retention looks whether something is due."""
+        """Called with each topic whose log has grown: retention checks whether it has work there."""
         self.enforce_retention: Callable[[Topic], Awaitable[None]] = _settled
-        """Awaited where room in a topic that refuses what is over its cap may come from what is too old."""
+        """Awaited before an append to a topic whose retention may make room for it (`Topic.may_get_room`)."""
         self.applier = FoldApplier(
             fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed, measures=self.measures
         )
@@ -102,7 +103,7 @@ class Engine:
 
     @property
     def read_only_reason(self) -> str:
-        """Why only reads are served; empty = writes are too. A failure of any part is told before a stop of another."""
+        """Return why the shard is read-only; empty = it takes writes. A failure of any part precedes the stop of another."""
         stopped = ""
         for committer in self.committers:
             if reason := committer.failed_reason:
@@ -112,13 +113,13 @@ class Engine:
         return self.gate.failed_reason or stopped
 
     async def drain(self) -> None:
-        """Wait until all that was staged is settled."""
+        """Wait until every staged append is acknowledged or failed."""
         for committer in self.committers:
             await committer.drain()
         await self.applier.drain()
 
     def committer(self, topic_id: int) -> GroupCommitter:
-        """Whose log a topic's frames are in: by its id, modulo the WAL shards."""
+        """Return the committer of a topic's frames: by the topic's id, modulo the WAL shards."""
         return self.committers[topic_id % len(self.committers)]
 
     def _pressure(self) -> float:
@@ -130,7 +131,7 @@ class Engine:
         """Stage an append; return when it has its place in the topic's order. The future is its acknowledgement.
 
         Raises:
-            whatever `validation` refuses, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
+            the errors of `validation`, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
         """
         validation.check_request(topic, request)
         settles = topic.may_get_room
@@ -144,7 +145,7 @@ class Engine:
             return await self._stage_versioned(topic, request)
 
     async def _stage_versioned(self, topic: Topic, request: AppendRequest) -> Ack:
-        """Read the keys off the loop, then judge them with all that is staged since, and stage, in one step."""
+        """Read the keys on the fold's thread; then, in one step, check them with all appends staged since, and stage."""
         overlay = list(topic.unapplied)
         topic.overlays.append(overlay)
         try:
@@ -194,16 +195,16 @@ class Engine:
         return ack
 
     def check_new(self, topic: Topic, request: AppendRequest) -> None:
-        """Judge an append to a topic that it would make, before it does.
+        """Check an append to a topic that it would create, before the topic is created.
 
         Raises:
-            whatever `stage` would: the topic is not made then.
+            the errors of `stage`; the topic is not created then.
         """
         validation.check_new(topic, request)
         self._check_room(topic)
 
     def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
-        """The acknowledgement of an append that this one repeats, by key or by position."""
+        """Return the acknowledgement of the append that this one repeats, by key or position; None = it is a new one."""
         if request.writer is None and not request.idempotency_key:
             return None
         known = deduplication.find_duplicate(topic, request, self._ages)
@@ -213,7 +214,8 @@ class Engine:
         return deduplication.follow_ack(self._raise_fence(topic, request, move), known.ack)
 
     def _raise_fence(self, topic: Topic, request: AppendRequest, move: WriterPosition) -> Ack:
-        """Stage a larger fence for a writer that is where it wants to be: an append of no record, always fdatasynced."""
+        """Stage a larger fence for a writer that is at its new position already: an append of no record, always
+        fdatasynced."""
         self._check_open(topic, request)
         ack = Ack()
         topic.writers.stage(move, ack)
@@ -235,7 +237,9 @@ class Engine:
         self._check_room(topic)
         if topic.closing or topic.deleted:
             raise TopicNotFound(f"no topic {topic.name}", topic=topic.name)
-        validation.check_author(topic, request)  # again: it may have got a source while this one waited at the gate
+        validation.check_author(
+            topic, request
+        )  # again: a source may have taken the topic while this append waited at the gate
 
     def _check_room(self, topic: Topic) -> None:
         try:
@@ -254,7 +258,8 @@ class Engine:
             raise
 
     def _reserve(self, topic: Topic) -> bool:
-        """Reserve seqs ahead where half is used. True = the append waits for a fdatasync: of a reservation, or its own."""
+        """Reserve seqs ahead once half are used. Return True if the append waits for a fdatasync: of a reservation, or its
+        own."""
         if topic.config.durability is Durability.FSYNC:
             return True
         if topic.staged_seq > topic.staged_reserved_seq - RESERVATION_SEQS // 2:
@@ -262,7 +267,7 @@ class Engine:
         return topic.staged_seq > topic.reserved_seq
 
     def reserve(self, topic: Topic, bound: int) -> None:
-        """Log that acknowledged seqs go up to `bound` at most; a lower bound than before counts at once."""
+        """Log that acknowledged seqs go up to `bound` at most; a bound lower than the previous one applies at once."""
         topic.staged_reserved_seq = bound
         self.table.reserved.add(topic)
         topic.reserved_seq = min(topic.reserved_seq, bound)
@@ -283,7 +288,7 @@ class Engine:
         sync: bool = True,
         erase: Erasure | None = None,
     ) -> None:
-        """Commit a control frame; return when it is fdatasynced (`sync`) and `on_commit` has run with its place.
+        """Commit a control frame; return when it is fdatasynced (`sync`) and `on_commit` was called with its location.
 
         Raises:
             ReadOnly: refused. CommitUnknown: the disk failed under it.
@@ -299,7 +304,7 @@ class Engine:
         sync: bool = True,
         erase: Erasure | None = None,
     ) -> asyncio.Future[None]:
-        """As `control`, but does not wait: the future is its acknowledgement.
+        """As `control`, but without waiting: the future is its acknowledgement.
 
         Raises:
             ReadOnly: refused.
@@ -314,7 +319,7 @@ class Engine:
     # apply, publish, ack -----------------------------------------------------------------------------------------
 
     def _hand_on(self, frames: Sequence[CommitFrame]) -> None:
-        """Frames whose class is met: LOG topics are published, KV topics go to the fold first."""
+        """Publish the frames of LOG topics, whose class is met; pass those of KV topics to the fold first."""
         if self.traces.is_on:
             self.traces.durable(frames)
         for frame in frames:
@@ -354,7 +359,7 @@ class Engine:
         self.on_published(topic)
 
     def _keep(self, topic: Topic, batch: Batch, frame: CommitFrame) -> None:
-        """The records' place: in the index and the cache, or in memory alone."""
+        """Store where the records are: in the index and the cache, or in memory for an EPHEMERAL topic."""
         size = frame.record_bytes
         if batch.has_gaps:
             topic.note_gaps(batch)
@@ -364,7 +369,7 @@ class Engine:
         if frame.is_written:
             self.table.has_grown(topic)
             topic.index.put(batch.first_seq, frame.last_seq, frame.location, ts_ms=frame.ts_ms, record_bytes=size)
-            joined = len(frame.appends) > 1  # which gives each of them the columns that any has
+            joined = len(frame.appends) > 1  # joined appends: each has the columns that any of them has
             self._cache.add((topic.id, frame.location), batch, batch.nbytes if joined else frame.bytes)
         else:
             if topic.memory is None:
@@ -372,11 +377,11 @@ class Engine:
             topic.memory.add(batch, size)
 
     def _fold_failed(self, frames: Sequence[CommitFrame], error: Exception) -> None:
-        """The fold is broken: its frames stay in the log, unacknowledged, until a restart applies them."""
+        """Fail frames after the fold broke: they stay in the log, unacknowledged, until a restart applies them."""
         fail_frames(frames, self.fold_failed(error, "append"))
 
     def fold_failed(self, error: Exception, what: str) -> CommitUnknown:
-        """The fold is broken, and takes nothing until a restart: what to tell of `what`, which the log has."""
+        """Stop writes: the fold is broken until a restart. Return the error for `what`, which is in the log."""
         self.gate.failed_reason = "FOLD_FAILED"
         return CommitUnknown(
             f"the fold failed; the {what} is in the log and is settled at the store's restart",
@@ -385,7 +390,7 @@ class Engine:
 
 
 async def settled(commit: asyncio.Future[T]) -> None:
-    """Await a commit under way; a cancelled caller waits for it too, so that what it locked stays locked till then."""
+    """Await a commit in flight. A cancelled caller waits for it too, so that its locks are held until then."""
     try:
         await asyncio.shield(commit)
     except asyncio.CancelledError:
@@ -402,11 +407,11 @@ def _touches_fold(frame: CommitFrame) -> bool:
 
 
 async def _settled(topic: Topic) -> None:
-    """Nothing is due."""
+    """Do nothing: no records have expired."""
 
 
 def _remember(topic: Topic, append: StagedAppend, ts_ms: int) -> None:
-    """Keep what makes a retry of `append` known."""
+    """Remember the append's key and writer position, so that a retry is found."""
     mark = append.mark
     if mark.idempotency_key:
         last_seq = append.first_seq + mark.count - 1

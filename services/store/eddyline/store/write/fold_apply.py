@@ -1,12 +1,12 @@
-"""Applying committed frames of KV topics to the fold, in order, in batches that span topics.
+"""Fold applier: applies committed frames of KV topics to the fold, in order, in batches that span topics.
 
-A WriteBatch holds whole frames, as many as fit the bounds and never less than one: RocksDB's write holds the GIL for about
-1 µs an entry, so a batch stops the process for at most some milliseconds.
+A WriteBatch holds whole frames, as many as fit the bounds and at least one: RocksDB's write holds the GIL for about 1 µs an
+entry, so a batch stops the process for some milliseconds at most.
 
-I1: frames are published in the order they were added, each after the write that holds it. I2: where the fold stalls, or the
-process is short of descriptors or memory, nothing is published and the write is tried again, with growing pauses; where it
-fails for good nothing of it, and nothing behind it, is applied or acknowledged any more: a restart applies it, and would
-take it for applied behind a later one.
+I1: frames are published in the order they were added, each after the write that holds it. I2: while the fold stalls, or the
+process is short of descriptors or memory, nothing is published and the write is repeated with growing pauses. After a
+permanent failure neither the failed frames nor any later ones are applied or acknowledged: a restart applies them, and
+would take an earlier frame for applied if a later one were.
 Threading: event loop; writes run on the fold's one thread.
 """
 
@@ -65,7 +65,7 @@ class FoldApplier:
         self._measures = measures
         self._queue: deque[CommitFrame] = deque()
         self._taken: list[CommitFrame] = []
-        """What is being written."""
+        """The frames being written."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -75,7 +75,7 @@ class FoldApplier:
         self._failure: Exception | None = None
 
     def add(self, frame: CommitFrame) -> None:
-        """Queue a committed frame; the engine bounds the lag before it stages."""
+        """Queue a committed frame. Not bounded here: the engine bounds the lag before it stages."""
         self._queue.append(frame)
         self.lag_bytes += frame.bytes
         self.lag_records += frame.record_count
@@ -84,18 +84,18 @@ class FoldApplier:
 
     @property
     def lag_s(self) -> float:
-        """Age of the oldest records that are committed and not in the fold; 0 = there are none."""
+        """Age of the oldest committed record that is not in the fold; 0 = there is none."""
         for frame in chain(self._taken, self._queue):
             if frame.control is None:
                 return max(0, self._clock.now_ms() - frame.ts_ms) / 1000
         return 0.0
 
     async def drain(self) -> None:
-        """Wait until everything added is published or failed."""
+        """Wait until every added frame is published or failed."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Apply until cancelled; whoever still waits then learns that the outcome is unknown."""
+        """Apply until cancelled; callers that still wait then get CommitUnknown."""
         try:
             while True:
                 await self._wake.wait()
@@ -130,7 +130,7 @@ class FoldApplier:
                 self.stalled = True
                 await sleep(self._clock, pause_s)
                 pause_s = min(pause_s * 2, STALL_PAUSE_S_MAX)
-            except FoldShort as error:  # the next try opens the fold again, which is dear
+            except FoldShort as error:  # the next attempt opens the fold again, which is expensive
                 self.stalled = True
                 logger.warning("fold_waits", extra=fields(error=str(error)))
                 await sleep(self._clock, STALL_PAUSE_S_MAX)
@@ -153,7 +153,7 @@ class FoldApplier:
 
 
 def apply_frames(fold: Fold, frames: Sequence[CommitFrame]) -> None:
-    """Write frames to the fold in one batch; a deletion, of a topic or of records, comes alone."""
+    """Write frames to the fold in one batch; a deletion, of a topic or of records, is a batch of its own."""
     first = frames[0]
     if first.control is not None:
         assert first.topic is not None

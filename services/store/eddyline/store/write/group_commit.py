@@ -1,13 +1,13 @@
-"""Group commit: what is staged becomes frames, the frames become durable, and only then are handed on.
+"""Group commit: joins staged appends into frames, makes the frames durable, and passes them on.
 
-A lone append goes at once; while one group is with the disk the next gathers, and where enough has come it queues behind
-that one, so that the disk need not wait for the loop between them. Where the store is under pressure a group gathers for a
-window that grows with it, so that fewer, larger groups do the work. Appends of one topic in one group are
-joined into one frame that keeps each append's identity. Frames whose class is met by the write are handed on after it,
-all others after the fdatasync that covers them; appends of EPHEMERAL topics take their turn and are written nowhere.
+A lone append starts at once. While one group is written, the next gathers; once it has `AHEAD_BYTES_MIN` it queues behind
+the first, so that the disk does not wait for the event loop between them. Under pressure a group gathers for a window that
+grows with the pressure, so that fewer and larger groups do the work. Appends of one topic in one group are joined into one
+frame that keeps each append's identity. Frames whose class is met by the write are passed on after it, all others after the
+fdatasync that covers them; appends of EPHEMERAL topics keep their turn and are not written.
 
-I1: frames of one topic are handed on in the order they were staged. I2: after a failure of the disk nothing is written
-any more: what was with the kernel is `CommitUnknown`, what was only staged is refused as `ReadOnly`.
+I1: frames of one topic are passed on in the order they were staged. I2: after a failure of the disk nothing more is
+written: appends already passed to the kernel get `CommitUnknown`, appends only staged get `ReadOnly`.
 Threading: event loop; write and fdatasync run on the shard's one writer thread, which gets immutable buffers.
 """
 
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 
 JOINED_BYTES_MAX: Final = 1 << 20
 JOINED_RECORDS_MAX: Final = 4096
-"""A joined frame's bounds: the format's. A single append may be larger."""
+"""Bounds of a joined frame, from the format. A single append may be larger."""
 JOINED_APPEND_BYTES_MAX: Final = 32 << 10
-"""Larger appends get frames of their own: joining copies every column, and saves only what a frame costs by itself (about
-10 µs), which is dear for small appends alone. `make bench ROWS=P1`: +20 % at 100 KB an append."""
+"""Larger appends get frames of their own: joining copies every column, and saves only a frame's fixed cost (about 10 µs),
+which matters for small appends alone. `make bench ROWS=P1`: +20 % at 100 KB an append."""
 GROUP_BYTES_MAX: Final = 32 << 20
-"""One group's bytes: half a WAL file, and 0.1 s of a slow disk, so that no append waits longer behind others."""
+"""Bytes of one group: half a WAL file, and 0.1 s of a slow disk, so that no append waits longer behind others."""
 WINDOW_PRESSURE: Final = 0.4
 WINDOW_S_MIN: Final = 0.000_5
 WINDOW_S_MAX: Final = 0.010
-"""Above this pressure (0 to 1) a group gathers for a window, straight from the smallest at 0.4 to the largest at 1: 10 ms is
-what a slow fdatasync takes anyway, and ten times what a group of small appends costs beside its records."""
+"""Above this pressure (0 to 1) a group gathers for a window, linear from the smallest at 0.4 to the largest at 1. 10 ms is
+what a slow fdatasync takes anyway, and ten times the cost of a group of small appends without its records."""
 AHEAD_BYTES_MIN: Final = 256 << 10
-"""Staged bytes with which a second group begins while one is with the disk. Fewer do better in one group, since
-each is a fdatasync more: from 90 KB on AppendStream lost a quarter of its rate (`tests/bench/README.md`)."""
+"""Staged bytes with which a second group begins while one is being written. Fewer do better in one group, since each group
+is one fdatasync more: from 90 KB on AppendStream lost a quarter of its rate (`tests/bench/README.md`)."""
 GROUPS_UNDER_WAY_MAX: Final = 2
-"""Together they have no more than `GROUP_BYTES_MAX`."""
+"""Together they have at most `GROUP_BYTES_MAX`."""
 
 
 class _Step(NamedTuple):
-    """A part of a group: frames that are handed on once `done`.
+    """Frames of a group that are passed on together, once `done`.
 
-    A group's first step writes all of it, its second one syncs what waits for that; where nothing of it is written there is
-    one step, which is done at once and takes its turn."""
+    The first step of a group writes all of it; the second one syncs the frames that need it. A group without written frames
+    is one step, which is done at once and keeps its turn."""
 
     frames: list[CommitFrame]
     done: asyncio.Future[float]
@@ -77,7 +77,7 @@ class _Step(NamedTuple):
 
 
 class GroupCommitter:
-    """The shard's group commit; see the module's invariants."""
+    """Group commit of one WAL shard; see the module's invariants."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GroupCommitter:
         self._is_due = False
         self._gathers = False
         self._broken: asyncio.Future[None] | None = None
-        """While it runs: what ends it."""
+        """Ends `run` with the error that is set; None while it does not run."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._between = asyncio.Event()
@@ -108,19 +108,19 @@ class GroupCommitter:
         self._holds = 0
         self._under_way: deque[_Step] = deque()
         self._taken: list[CommitFrame] = []
-        """Those of a group that has no place yet."""
+        """Frames of a group that has no place in the WAL yet."""
         self._groups = 0
-        """How many of them are under way."""
+        """Groups in flight."""
         self._bytes = 0
-        """Of the records in them."""
+        """Bytes of the records in them."""
         self._was_written = True
-        """Whether the write of the group at hand began."""
+        """Whether the write of the current group began."""
         self.staged_bytes = 0
         self.failed_reason = ""
         self.spare_wanted = asyncio.Event()
 
     def stage(self, item: StagedAppend | StagedControl) -> None:
-        """Put it behind all that is staged."""
+        """Queue an append or a control frame."""
         self.staged.append(item)
         if isinstance(item, StagedAppend):
             self.staged_bytes += item.bytes
@@ -129,12 +129,12 @@ class GroupCommitter:
             self._schedule()
 
     async def drain(self) -> None:
-        """Wait until nothing is staged or under way."""
+        """Wait until nothing is staged or in flight."""
         await self._idle.wait()
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Let the groups under way end, and begin none while this is open: what is staged waits."""
+        """Let the groups in flight end, and begin none while the context is open: staged appends wait."""
         self._holds += 1
         try:
             await self._between.wait()
@@ -144,7 +144,7 @@ class GroupCommitter:
             self._schedule()
 
     async def run(self) -> None:
-        """Commit group after group, until cancelled; whoever still waits then gets CommitUnknown or ReadOnly."""
+        """Commit group after group, until cancelled; callers that still wait then get CommitUnknown or ReadOnly."""
         self._broken = asyncio.get_running_loop().create_future()
         self._schedule()
         try:
@@ -153,23 +153,24 @@ class GroupCommitter:
             self._broken = None
             self._between.set()
             for step in self._under_way:
-                step.done.cancel()  # what the worker has not begun it leaves
+                step.done.cancel()  # jobs that the worker has not begun are dropped
             frames = [*(frame for step in self._under_way for frame in step.frames), *self._taken]
             self._fail(self.failed_reason or STOPPED, RuntimeError("stopped"), frames)
 
     def _schedule(self) -> None:
-        """Have a turn once what is ready now has run: appends of one moment go in one group."""
+        """Schedule a turn behind all callbacks that are ready now: appends of one moment go in one group."""
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _gathered(self) -> None:
-        """The window is over: what is there goes."""
+        """End the window: the gathered group begins."""
         self._gathers = False
         self._turn(is_gathered=True)
 
     def _turn(self, *, is_gathered: bool = False) -> None:
-        """Begin groups, and hand on those that are done. A call and not a task: each task is a turn of the loop more."""
+        """Begin groups, and pass on those that are done. A callback and not a task: each task costs one more turn of the
+        loop."""
         self._is_due = False
         if self._broken is None or self._broken.done():
             return
@@ -189,7 +190,7 @@ class GroupCommitter:
             ended = 0
         while not self._gathers and self._may_begin():
             self._begin()
-        self._end(ended)  # behind the next one's begin: the disk is not kept waiting
+        self._end(ended)  # behind the begin of the next group: the disk does not wait
         if not self._groups:
             self._between.set()
             if not self.staged:
@@ -204,7 +205,7 @@ class GroupCommitter:
         return fits and self.staged_bytes >= AHEAD_BYTES_MIN
 
     def _window_s(self) -> float:
-        """For how long the next group gathers: not at all where there is no pressure, or a lone append, however large."""
+        """Return how long the next group gathers: 0 without pressure, and for a lone append of any size."""
         if self._groups or len(self.staged) < 2:
             return 0.0
         pressure = self._pressure()
@@ -214,7 +215,7 @@ class GroupCommitter:
         return WINDOW_S_MIN + share * (WINDOW_S_MAX - WINDOW_S_MIN)
 
     def _begin(self) -> None:
-        """Give a group its places, and hand it to the worker."""
+        """Give a group its places in the WAL, and submit it to the worker."""
         begun_s = self._clock.monotonic_s()
         self._taken = frames = self._take_group()
         self._measures.group_frames.observe(len(frames))
@@ -241,7 +242,7 @@ class GroupCommitter:
         self._taken = []
 
     def _submit(self, job: Callable[[], None]) -> asyncio.Future[float]:
-        """Do it on the writer's thread; the seconds that it took there."""
+        """Run `job` on the writer's thread; return the seconds that it took there."""
 
         def timed() -> float:
             began_s = self._clock.monotonic_s()
@@ -267,11 +268,11 @@ class GroupCommitter:
 
     def _told(self, done: asyncio.Future[float]) -> None:
         if not done.cancelled():
-            done.exception()  # looked at by `_end`, or, where the committer was stopped, by nobody
+            done.exception()  # read by `_end`; not retrieved by any caller if the committer was stopped
         self._turn()
 
     def _count_ended(self) -> int:
-        """How many steps are done, the first ones; their groups count no more."""
+        """Return how many steps are done, in order; their groups are no longer counted."""
         ended = 0
         for step in self._under_way:
             if not step.done.done():
@@ -282,7 +283,7 @@ class GroupCommitter:
         return ended
 
     def _end(self, count: int) -> None:
-        """Hand on the first steps, in their order, or fail them."""
+        """Pass on the first `count` steps, in their order, or fail them."""
         for _ in range(count):
             step = self._under_way[0]
             if step.is_first:
@@ -306,7 +307,7 @@ class GroupCommitter:
                 self.spare_wanted.set()
 
     async def sync(self) -> None:
-        """Fdatasync what is written and not yet synced."""
+        """Fdatasync the bytes that are written and not yet synced."""
         if self.failed_reason or not self.wal.unsynced_bytes:
             return
         try:
@@ -315,7 +316,7 @@ class GroupCommitter:
             self._fail(reason_of(error), error, ())
 
     def _take_group(self) -> list[CommitFrame]:
-        """Frames for the next group: as staged, appends of one topic joined, bounded in bytes."""
+        """Return the frames of the next group: in staged order, appends of one topic joined, bounded in bytes."""
         frames: list[CommitFrame] = []
         open_frames: dict[int, CommitFrame] = {}
         synced_topics: set[int] = set()
@@ -368,7 +369,7 @@ class GroupCommitter:
         return append_body(topic.id, frame.batch, marks)
 
     def _fail(self, reason: str, error: Exception, frames: Sequence[CommitFrame], *, were_written: bool = True) -> None:
-        """Turn read-only; settle everything that waits."""
+        """Turn read-only; fail every caller that waits."""
         self.failed_reason = reason
         if were_written:
             unknown = "the disk failed while these bytes were with it; the outcome is settled at the store's restart"

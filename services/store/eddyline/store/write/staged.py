@@ -1,4 +1,4 @@
-"""How what waits for a commit learns that it failed: refused, or of unknown outcome."""
+"""Appends and control frames on their way to a commit, and how their callers learn of a failure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def read_only(reason: str) -> ReadOnly:
-    """The refusal of a shard that serves only reads."""
+    """Return the refusal of a read-only shard."""
     return ReadOnly(f"the shard serves only reads until it is restarted: {reason}", cause=reason)
 
 
 def fail_future(future: Ack | asyncio.Future[None], error: Exception) -> None:
-    """Fail a future that may have been cancelled by its caller."""
+    """Fail a future that its caller may have cancelled."""
     if not future.done():
         future.set_exception(error)
-        future.exception()  # a caller that went away leaves nobody to retrieve it
+        future.exception()  # mark it as retrieved: the caller may be gone
 
 
 def fail_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
-    """Fail every caller of frames."""
+    """Fail every caller of some frames."""
     for frame in frames:
         for append in frame.appends:
             fail_future(append.ack, error)
@@ -41,14 +41,13 @@ def fail_frames(frames: Sequence[CommitFrame], error: Exception) -> None:
 
 
 STOPPED: Final = "STOPPED"
-"""Why nothing is written once the committer has ended. After a drain nobody waited for it: that stop was clean."""
+"""Read-only reason after the committer has ended. After a drain no caller waits: that stop was clean."""
 
 
 class StagedAppend:
-    """An append that has its seqs: `first_seq` on, `batch.count` of them (none for a position alone).
+    """An append that has its seqs: `batch.count` from `first_seq` on (none if it only moves a position).
 
-    `record_bytes` is what they count by the semantics, `bytes` what their columns take.
-    """
+    `record_bytes` counts as `cap_bytes` does; `bytes` is the length of the columns."""
 
     __slots__ = ("ack", "batch", "bytes", "first_seq", "mark", "record_bytes", "sync", "topic", "trace")
 
@@ -75,17 +74,16 @@ class StagedAppend:
 
 
 class Erasure(NamedTuple):
-    """What a delete takes out of a fold: entries that match and were written at or below `through_seq`."""
+    """Entries that a delete removes from a fold: those that match and were written at or below `through_seq`."""
 
     match: Match
     through_seq: int
 
 
 class StagedControl:
-    """A frame that is no append: fdatasynced, unless it only carries old records (`sync` False).
+    """A control frame: fdatasynced, unless it only carries old records (`sync` False).
 
-    `on_commit` gets its place, on the loop, when it is committed; `done` resolves after it.
-    """
+    `on_commit` is called with its location, on the event loop, once it is committed; `done` resolves after that."""
 
     __slots__ = ("body", "done", "erase", "on_commit", "sync", "topic")
 
@@ -108,7 +106,7 @@ class StagedControl:
 
 
 class CommitFrame:
-    """A frame on its way: one topic's joined appends, or one control."""
+    """A frame in flight: the joined appends of one topic, or one control frame."""
 
     __slots__ = (
         "appends",
@@ -137,6 +135,6 @@ class CommitFrame:
         self.sync = control is not None and control.sync
         self.location = Location(0, 0, 0)
         self.last_seq = 0
-        """Seq of the last record once the frame has its place; below the first one's where it has no record."""
+        """Seq of the last record once the frame has its place; first seq - 1 if it has no record."""
         self.is_written = control is not None or topic is None or not topic.is_ephemeral
-        """False = an EPHEMERAL topic's appends: they are in memory alone."""
+        """False for appends of an EPHEMERAL topic: they are in memory alone."""

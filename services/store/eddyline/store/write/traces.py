@@ -1,15 +1,13 @@
-"""Traces through the store: a sampled append's span, from its stage until it is visible, and what followers are told.
+"""Traces of appends: a span per sampled append from stage to visible, and the trace contexts that followers get.
 
-`store.commit` begins when an append has its seqs, says `durable` when its class is met, and ends when it is applied and
-visible, or failed. A retry that is known is no commit, and has none.
-I1: where nothing is traced nothing here is called but to see that (`is_on`).
-Threading: event loop.
+`store.commit` begins when an append has its seqs, has the event `durable` when its class is met, and ends when the append
+is visible or failed. A retry of a known append has no span.
+I1: without traces the engine reads `is_on` and calls nothing here.
 
-Which of the newest commits are traced: what a follower is told beside their records.
-
-Held in memory alone, for as long as it takes until whoever follows has them: who reads a record later, or after a restart,
-reads it untraced. So the log's format has nothing of it.
-I1: at most `COMMITS_MAX` commits, none older than `AGE_S`; the oldest goes first. I2: a topic that has none takes no room.
+`RecentTraces` holds the trace contexts of the newest commits, in memory alone, until followers have read them. A record
+read later, or after a restart, has no trace; so the log's format has no trace field.
+I2: at most `COMMITS_MAX` commits, none older than `AGE_S`; the oldest goes first. I3: a topic without traces takes no
+memory.
 Threading: event loop.
 """
 
@@ -36,9 +34,9 @@ if TYPE_CHECKING:
 COMMITS_MAX: Final = 2_048
 """Half a megabyte."""
 AGE_S: Final = 30.0
-"""A follower that is further behind than that catches up, and its spans would tell of nothing else."""
-TOLD_MAX: Final = 8
-"""An item's, of what may be 4 096 records: 500 B."""
+"""A follower further behind is catching up; its spans would show nothing else."""
+TRACES_MAX: Final = 8
+"""Traces of one item, which may have 4 096 records: 500 B."""
 
 
 class _Commit(NamedTuple):
@@ -48,7 +46,7 @@ class _Commit(NamedTuple):
 
 
 class RecentTraces:
-    """See the module. A topic's commits are put in the order of their seqs."""
+    """Trace contexts of the newest commits. A topic's commits are added in the order of their seqs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -59,7 +57,7 @@ class RecentTraces:
         return len(self._commits)
 
     def put(self, topic_id: int, last_seq: int, traceparent: str) -> None:
-        """A commit is visible."""
+        """Add a visible commit."""
         commit = _Commit(topic_id, self._clock.monotonic_s(), SeqTrace(last_seq, traceparent))
         self._commits.append(commit)
         self._by_topic.setdefault(topic_id, deque()).append(commit)
@@ -67,13 +65,13 @@ class RecentTraces:
             self._drop_oldest()
 
     def within(self, topic_id: int, first_seq: int, last_seq: int) -> tuple[SeqTrace, ...]:
-        """Those of a topic whose last seq is in a range, the first `TOLD_MAX` of them."""
+        """Return the traces of a topic whose last seq is in a range, at most the first `TRACES_MAX`."""
         oldest_s = self._clock.monotonic_s() - AGE_S
         while self._commits and self._commits[0].at_s < oldest_s:
             self._drop_oldest()
         found: list[SeqTrace] = []
         for commit in self._by_topic.get(topic_id, ()):
-            if commit.trace.seq > last_seq or len(found) == TOLD_MAX:
+            if commit.trace.seq > last_seq or len(found) == TRACES_MAX:
                 break
             if commit.trace.seq >= first_seq:
                 found.append(commit.trace)
@@ -88,7 +86,7 @@ class RecentTraces:
 
 
 class CommitTraces:
-    """Those of a shard; see the module."""
+    """Spans and trace contexts of one shard; see the module."""
 
     def __init__(self, tracer: Tracer, clock: Clock) -> None:
         self.is_on = tracer.is_on
@@ -96,7 +94,7 @@ class CommitTraces:
         self._tracer = tracer
 
     def staged(self, append: StagedAppend, request: AppendRequest) -> None:
-        """An append has its place. What a source brings was sampled by ingest, or not."""
+        """Begin the span of an append that has its place. Batches of a source were sampled by ingest, or not."""
         if not append.batch.count or (request.source and not request.traceparent):
             return
         append.trace = self._tracer.start_root_span(
@@ -113,14 +111,14 @@ class CommitTraces:
             append.ack.add_done_callback(partial(_end_if_failed, append.trace))
 
     def durable(self, frames: Sequence[CommitFrame]) -> None:
-        """The class of frames is met."""
+        """Record that the durability class of frames is met."""
         for frame in frames:
             for append in frame.appends:
                 if append.trace is not None:
                     append.trace.event(telemetry.EVENT_DURABLE)
 
     def visible(self, topic: Topic, frame: CommitFrame) -> None:
-        """A frame is applied, and its records can be read. Called before those who follow the topic hear of it."""
+        """End the spans of a visible frame. Called before followers of the topic are woken."""
         for append in frame.appends:
             if append.trace is not None:
                 append.trace.end()

@@ -1,6 +1,6 @@
-"""Judging an append before it gets its seqs: op and key rules, keys known, positions, heads, versions.
+"""Validation of an append before it gets its seqs: ops, keys, positions, heads, versions, caps.
 
-Everything here raises before a seq is assigned, so every refusal is definite. Pure: no waiting, no I/O.
+Every check raises before a seq is assigned, so every refusal is definite. Pure: no waiting, no I/O.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG_SOURCE_OPS = frozenset((Op.APPEND, Op.GAP))
 
 
 def check_request(topic: Topic, request: AppendRequest) -> None:
-    """Judge what needs no state but the topic's identity.
+    """Check an append by the topic's identity alone.
 
     Raises:
         EpochMismatch, TopicHasSource, InvalidArgument, InvalidOp, KeyRequired, NotKv, FoldLost.
@@ -69,10 +69,10 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
 
 
 def check_new(topic: Topic, request: AppendRequest) -> None:
-    """Judge all of an append to a topic that it would make: `topic` is what that would be, with id 0.
+    """Check an append to a topic that it would create: `topic` is that topic with id 0.
 
     Raises:
-        what the append would be refused with, by its request or by an empty topic's state.
+        the errors of the append itself, and of an empty topic's state.
     """
     check_request(topic, request)
     check_versions(request.expected_versions, [None] * len(request.expected_versions), ())
@@ -83,7 +83,7 @@ def check_new(topic: Topic, request: AppendRequest) -> None:
 
 
 def check_epoch(name: str, epoch: int, expected: int) -> None:
-    """Raises EpochMismatch where one is expected and it is not the topic's; `epoch` 0 = there is no such topic."""
+    """Raise EpochMismatch if an epoch is expected and the topic has another one; `epoch` 0 = there is no such topic."""
     if expected and expected != epoch:
         found = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
         raise EpochMismatch(
@@ -92,7 +92,7 @@ def check_epoch(name: str, epoch: int, expected: int) -> None:
 
 
 def check_fold(topic: Topic) -> None:
-    """Raises FoldLost where the topic's fold is."""
+    """Raise FoldLost if the topic's fold is lost."""
     if topic.fold_lost:
         raise FoldLost(
             f"the fold of topic {topic.name} is damaged, and its base and log do not give it again", topic=topic.name
@@ -100,7 +100,7 @@ def check_fold(topic: Topic) -> None:
 
 
 def check_author(topic: Topic, request: AppendRequest) -> None:
-    """Raises TopicHasSource where the topic is its source's alone."""
+    """Raise TopicHasSource if the topic is written by a source and the append is not its own."""
     if topic.source and not request.source:
         raise TopicHasSource(
             f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
@@ -108,10 +108,10 @@ def check_author(topic: Topic, request: AppendRequest) -> None:
 
 
 def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
-    """Judge ops and keys by the topic's kind.
+    """Check ops and keys by the topic's kind.
 
     Raises:
-        InvalidOp: an op that the topic or the caller does not take.
+        InvalidOp: the topic or the caller cannot use this op.
         KeyRequired: a record of a KV topic without key, or with an empty one, which no read of a fold can name.
     """
     if batch.count == 0:
@@ -136,7 +136,7 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
 
 
 def check_head(topic: Topic, expected_head_seq: int | None) -> None:
-    """Raises HeadMismatch where the staged head is another one."""
+    """Raise HeadMismatch if the staged head is another seq."""
     if expected_head_seq is not None and expected_head_seq != topic.staged_seq:
         raise HeadMismatch(
             f"the head of topic {topic.name} is {topic.staged_seq}, not {expected_head_seq}",
@@ -147,10 +147,10 @@ def check_head(topic: Topic, expected_head_seq: int | None) -> None:
 
 
 def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
-    """Judge an append by the topic's caps.
+    """Check an append by the topic's caps.
 
     Raises:
-        RecordTooLarge: it is larger than a cap by itself, for good. TopicFull: the topic refuses what does not fit.
+        RecordTooLarge: it is larger than a cap on its own, permanently. TopicFull: the topic refuses appends over its cap.
     """
     config = topic.config
     if not config.cap_records and not config.cap_bytes:
@@ -184,7 +184,7 @@ def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
 def check_versions(
     expected: Sequence[tuple[bytes, bytes]], stored: Sequence[Record | None], staged: Iterable[Batch]
 ) -> None:
-    """Judge `expected_versions` against the fold's entries and all batches staged since they were read, in order.
+    """Check `expected_versions` against the fold's entries and all batches staged since they were read, in order.
 
     Raises:
         VersionMismatch: with the first key that differs and its version.

@@ -27,8 +27,9 @@ if _version_not_supported:
 
 class ApplyServiceStub(object):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
-    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
+    Served by the store. A call for a source of another shard is forwarded to that shard, but FollowTopics follows topics of
+    its own shard only (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists the sources of its own
+    shard.
     """
 
     def __init__(self, channel):
@@ -96,15 +97,16 @@ class ApplyServiceStub(object):
 
 class ApplyServiceServicer(object):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
-    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
+    Served by the store. A call for a source of another shard is forwarded to that shard, but FollowTopics follows topics of
+    its own shard only (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists the sources of its own
+    shard.
     """
 
     def ApplyBatch(self, request, context):
-        """Commits a source's batch and its new position in one frame, and applies both. When it returns the position
-        is stored, which means everything up to it is applied, as durable as the topic's class says.
-        Retry: safe; a batch whose `new` position is the stored one is answered as done.
-        An empty batch moves the position alone. Metadata `traceparent` (W3C): the batch is traced.
+        """Commits a source's batch and its new position in one frame, and applies both. When it returns the position is stored:
+        everything up to it is applied, with the durability of the topic's class.
+        Retry: safe; a batch whose `new` position equals the stored one has no effect and succeeds. An empty batch moves the
+        position only. Metadata `traceparent` (W3C): the batch is traced.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
         THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
@@ -116,7 +118,7 @@ class ApplyServiceServicer(object):
     def PutSource(self, request, context):
         """Stores a source's definition with its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
-        Retry: an equal definition is answered as done.
+        Retry: an equal definition succeeds without effect.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
         SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
@@ -141,7 +143,7 @@ class ApplyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ControlSource(self, request, context):
-        """Pauses or resumes a source, or asks for a resync. Durable when it returns; the holder learns it with its next
+        """Pauses or resumes a source, or requests a resync. Durable when it returns; the holder learns it with its next
         renewal.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
@@ -168,8 +170,8 @@ class ApplyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AcquireLease(self, request, context):
-        """Takes a free source, one whose lease has run out, or one that this holder has already. Gives a new fence, durable
-        when it returns: whatever carries an older one is refused from then on.
+        """Takes a free source, one whose lease has run out, or one that this holder has already. Assigns a new fence, durable
+        when it returns: calls with an older fence are refused from then on.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left),
         READ_ONLY, COMMIT_UNKNOWN.
         """
@@ -186,7 +188,7 @@ class ApplyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseLease(self, request, context):
-        """Gives a lease back, so that another replica may take the source at once.
+        """Releases a lease, so that another replica may take the source at once.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -273,8 +275,9 @@ def add_ApplyServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ApplyService(object):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
-    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
+    Served by the store. A call for a source of another shard is forwarded to that shard, but FollowTopics follows topics of
+    its own shard only (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists the sources of its own
+    shard.
     """
 
     @staticmethod

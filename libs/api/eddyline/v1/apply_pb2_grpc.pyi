@@ -14,16 +14,17 @@ GRPC_VERSION: str
 
 class ApplyServiceStub:
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
-    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
+    Served by the store. A call for a source of another shard is forwarded to that shard, but FollowTopics follows topics of
+    its own shard only (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists the sources of its own
+    shard.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ApplyBatch: _aio.UnaryUnaryMultiCallable[_apply_pb2.ApplyBatchRequest, _apply_pb2.ApplyBatchResponse]
-    """Commits a source's batch and its new position in one frame, and applies both. When it returns the position
-    is stored, which means everything up to it is applied, as durable as the topic's class says.
-    Retry: safe; a batch whose `new` position is the stored one is answered as done.
-    An empty batch moves the position alone. Metadata `traceparent` (W3C): the batch is traced.
+    """Commits a source's batch and its new position in one frame, and applies both. When it returns the position is stored:
+    everything up to it is applied, with the durability of the topic's class.
+    Retry: safe; a batch whose `new` position equals the stored one has no effect and succeeds. An empty batch moves the
+    position only. Metadata `traceparent` (W3C): the batch is traced.
     Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
     KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
     THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
@@ -31,7 +32,7 @@ class ApplyServiceStub:
     PutSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.PutSourceRequest, _apply_pb2.PutSourceResponse]
     """Stores a source's definition with its topic. Durable when it returns. The topic must exist and have no
     records and no other source.
-    Retry: an equal definition is answered as done.
+    Retry: an equal definition succeeds without effect.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
     SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
     """
@@ -44,7 +45,7 @@ class ApplyServiceStub:
     Errors: INVALID_ARGUMENT, PAGE_TOKEN_INVALID.
     """
     ControlSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.ControlSourceRequest, _apply_pb2.ControlSourceResponse]
-    """Pauses or resumes a source, or asks for a resync. Durable when it returns; the holder learns it with its next
+    """Pauses or resumes a source, or requests a resync. Durable when it returns; the holder learns it with its next
     renewal.
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
     """
@@ -59,8 +60,8 @@ class ApplyServiceStub:
     Errors: INVALID_NAME, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
     """
     AcquireLease: _aio.UnaryUnaryMultiCallable[_apply_pb2.AcquireLeaseRequest, _apply_pb2.AcquireLeaseResponse]
-    """Takes a free source, one whose lease has run out, or one that this holder has already. Gives a new fence, durable
-    when it returns: whatever carries an older one is refused from then on.
+    """Takes a free source, one whose lease has run out, or one that this holder has already. Assigns a new fence, durable
+    when it returns: calls with an older fence are refused from then on.
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left),
     READ_ONLY, COMMIT_UNKNOWN.
     """
@@ -69,7 +70,7 @@ class ApplyServiceStub:
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE (another holder has it, or it was released).
     """
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_apply_pb2.ReleaseLeaseRequest, _apply_pb2.ReleaseLeaseResponse]
-    """Gives a lease back, so that another replica may take the source at once.
+    """Releases a lease, so that another replica may take the source at once.
     Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE.
     """
     FollowTopics: _aio.StreamStreamMultiCallable[_apply_pb2.FollowTopicsRequest, _apply_pb2.FollowTopicsResponse]
@@ -83,8 +84,9 @@ class ApplyServiceStub:
 
 class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
     """Applies batches of sources, keeps their definitions, positions and leases, and lets delivery follow topics.
-    Served by the store. A call for a source that another shard has is forwarded to it, but FollowTopics follows topics of the
-    shard alone (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists its own.
+    Served by the store. A call for a source of another shard is forwarded to that shard, but FollowTopics follows topics of
+    its own shard only (a step for another is UNAVAILABLE, `WRONG_SHARD`), and ListSources lists the sources of its own
+    shard.
     """
 
     @_abc_1.abstractmethod
@@ -93,10 +95,10 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _apply_pb2.ApplyBatchRequest,
         context: _aio.ServicerContext[_apply_pb2.ApplyBatchRequest, _abc.Awaitable[_apply_pb2.ApplyBatchResponse]],
     ) -> _abc.Awaitable[_apply_pb2.ApplyBatchResponse]:
-        """Commits a source's batch and its new position in one frame, and applies both. When it returns the position
-        is stored, which means everything up to it is applied, as durable as the topic's class says.
-        Retry: safe; a batch whose `new` position is the stored one is answered as done.
-        An empty batch moves the position alone. Metadata `traceparent` (W3C): the batch is traced.
+        """Commits a source's batch and its new position in one frame, and applies both. When it returns the position is stored:
+        everything up to it is applied, with the durability of the topic's class.
+        Retry: safe; a batch whose `new` position equals the stored one has no effect and succeeds. An empty batch moves the
+        position only. Metadata `traceparent` (W3C): the batch is traced.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
         THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
@@ -110,7 +112,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_apply_pb2.PutSourceResponse]:
         """Stores a source's definition with its topic. Durable when it returns. The topic must exist and have no
         records and no other source.
-        Retry: an equal definition is answered as done.
+        Retry: an equal definition succeeds without effect.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, NOT_LOG, TOPIC_HAS_SOURCE, TOPIC_NOT_EMPTY,
         SOURCE_EXISTS (another definition under the name), READ_ONLY, COMMIT_UNKNOWN.
         """
@@ -141,7 +143,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _apply_pb2.ControlSourceRequest,
         context: _aio.ServicerContext[_apply_pb2.ControlSourceRequest, _abc.Awaitable[_apply_pb2.ControlSourceResponse]],
     ) -> _abc.Awaitable[_apply_pb2.ControlSourceResponse]:
-        """Pauses or resumes a source, or asks for a resync. Durable when it returns; the holder learns it with its next
+        """Pauses or resumes a source, or requests a resync. Durable when it returns; the holder learns it with its next
         renewal.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, READ_ONLY, COMMIT_UNKNOWN.
         """
@@ -174,8 +176,8 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _apply_pb2.AcquireLeaseRequest,
         context: _aio.ServicerContext[_apply_pb2.AcquireLeaseRequest, _abc.Awaitable[_apply_pb2.AcquireLeaseResponse]],
     ) -> _abc.Awaitable[_apply_pb2.AcquireLeaseResponse]:
-        """Takes a free source, one whose lease has run out, or one that this holder has already. Gives a new fence, durable
-        when it returns: whatever carries an older one is refused from then on.
+        """Takes a free source, one whose lease has run out, or one that this holder has already. Assigns a new fence, durable
+        when it returns: calls with an older fence are refused from then on.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, LEASE_HELD (with the holder and the time left),
         READ_ONLY, COMMIT_UNKNOWN.
         """
@@ -196,7 +198,7 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _apply_pb2.ReleaseLeaseRequest,
         context: _aio.ServicerContext[_apply_pb2.ReleaseLeaseRequest, _abc.Awaitable[_apply_pb2.ReleaseLeaseResponse]],
     ) -> _abc.Awaitable[_apply_pb2.ReleaseLeaseResponse]:
-        """Gives a lease back, so that another replica may take the source at once.
+        """Releases a lease, so that another replica may take the source at once.
         Errors: INVALID_NAME, INVALID_ARGUMENT, SOURCE_NOT_FOUND, STALE_FENCE.
         """
 

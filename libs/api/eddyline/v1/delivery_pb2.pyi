@@ -157,7 +157,7 @@ class WatchTopicsRequest(_message.Message):
     that they hide.
     """
     message_bytes_max: _builtins.int
-    """Largest message that the caller's channel takes, in bytes: 0 = 4 194 304, gRPC's default in every language; less is
+    """Largest message that the caller's channel accepts, in bytes: 0 = 4 194 304, gRPC's default in every language; less is
     INVALID_ARGUMENT, more than 64 MiB is taken as 64 MiB. A caller that raised its channel's option
     (`grpc.max_receive_message_length`; in Go `grpc.MaxCallRecvMsgSize`, in Java `maxInboundMessageSize`) sets it here: the
     server cannot see it. A record that is larger as one message ends the stream with OVERSIZE, which names its topic, its

@@ -26,37 +26,36 @@ class FoldServiceStub:
     TIME_NOT_REACHED, HISTORY_GONE, FOLD_LOST, DATA_CORRUPT.
     """
     BatchGetEntries: _aio.UnaryUnaryMultiCallable[_fold_pb2.BatchGetEntriesRequest, _fold_pb2.BatchGetEntriesResponse]
-    """Reads keys at one point, answered in the order asked.
-    Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
+    """Reads keys at one point, in the order of the request.
+    Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: request fewer).
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, DATA_CORRUPT.
     """
     RangeEntries: _aio.UnaryStreamMultiCallable[_fold_pb2.RangeEntriesRequest, _fold_pb2.RangeEntriesResponse]
     """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
-    every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
+    every answer: a watch from there has no gap and no repeated record. The stream is bounded in memory and lives at most
+    300 s.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, TOO_MANY_SCANS,
     SCAN_EXPIRED, DATA_CORRUPT.
     """
     KeyHistory: _aio.UnaryStreamMultiCallable[_fold_pb2.KeyHistoryRequest, _fold_pb2.KeyHistoryResponse]
-    """Streams the revisions of one key that the log still has, oldest first, up to the head as it was at the start, with
-    what the log lost as gaps in their places: any of them may have held revisions of the key. No answer at all: there
-    are none.
+    """Streams the revisions of one key that the log still has, oldest first, up to the head at the start, with gaps in place
+    of lost records: any of these may have been revisions of the key. A stream without an answer means that there are none.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT.
     """
     VerifyFold: _aio.UnaryStreamMultiCallable[_fold_pb2.VerifyFoldRequest, _fold_pb2.VerifyFoldResponse]
-    """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
-    how far it is; the verdict is the last answer. Appends continue meanwhile. Nothing is changed, whatever is found.
+    """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and sends progress;
+    the verdict is the last answer. Appends continue meanwhile. The call changes nothing, whatever the verdict.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
     """
     SettleFold: _aio.UnaryUnaryMultiCallable[_fold_pb2.SettleFoldRequest, _fold_pb2.SettleFoldResponse]
-    """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
-    whose last write neither of them has are missing from then on, without another notice. Durable when it returns.
+    """Ends FOLD_LOST by an operator's decision: the store serves the fold that base and log still give. Keys whose last write
+    is in neither are missing from then on, without another notice. Durable when it returns.
     Retry: a fold that is not lost stays unchanged, with `settled` false.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
     """
     ExportFold: _aio.UnaryStreamMultiCallable[_fold_pb2.ExportFoldRequest, _fold_pb2.ExportFoldResponse]
     """Writes the fold, as of the call, to the store's place for artifacts, and sends progress; the last answer is the result.
-    Appends continue meanwhile. A call that is broken off leaves nothing. One export or import
-    at a time, a store.
+    Appends continue meanwhile. A cancelled call leaves nothing. A store runs one export or import at a time.
     Retry: safe; each export is a new artifact.
     Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
     ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
@@ -64,11 +63,11 @@ class FoldServiceStub:
     ImportFold: _aio.UnaryStreamMultiCallable[_fold_pb2.ImportFoldRequest, _fold_pb2.ImportFoldResponse]
     """Makes an artifact the fold of a KV topic that never had a record, and sends progress; the whole artifact is verified
     before the import, and the import is complete or has no effect. The topic's head is the artifact's `fold_seq`
-    from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
-    an artifact of the same source only, and with it the position to resume at.
-    A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
-    its base, the log behind it is applied, and head, log and positions stay as they are.
-    Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.
+    from then on, its log begins after it, and a read below it gets a gap (COMPACTED). A topic with a source accepts an
+    artifact of the same source only, and with it the position to resume at.
+    A topic whose fold is lost accepts an artifact of its own whose `fold_seq` the log still reaches back to: the artifact
+    becomes its base, the log after it is applied, and head, log and positions do not change.
+    Retry: after success TOPIC_NOT_EMPTY; check the topic's head.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, ARTIFACT_INVALID,
     ARTIFACT_NOT_FOUND, ARTIFACT_MISMATCH, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR,
     READ_ONLY, COMMIT_UNKNOWN.
@@ -102,8 +101,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.BatchGetEntriesRequest,
         context: _aio.ServicerContext[_fold_pb2.BatchGetEntriesRequest, _abc.Awaitable[_fold_pb2.BatchGetEntriesResponse]],
     ) -> _abc.Awaitable[_fold_pb2.BatchGetEntriesResponse]:
-        """Reads keys at one point, answered in the order asked.
-        Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: ask for fewer).
+        """Reads keys at one point, in the order of the request.
+        Limits: 10 000 keys, and what one message carries (more is INVALID_ARGUMENT: request fewer).
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, DATA_CORRUPT.
         """
 
@@ -114,7 +113,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_fold_pb2.RangeEntriesRequest, _abc.AsyncIterator[_fold_pb2.RangeEntriesResponse]],
     ) -> _abc.AsyncIterator[_fold_pb2.RangeEntriesResponse]:
         """Streams the live entries under a prefix in byte order of their keys, all at one point, whose `fold_seq` is in
-        every answer: a watch from there has no gap and no double. The stream is bounded in memory and lives at most 300 s.
+        every answer: a watch from there has no gap and no repeated record. The stream is bounded in memory and lives at most
+        300 s.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, FOLD_BEHIND, FOLD_LOST, TOO_MANY_SCANS,
         SCAN_EXPIRED, DATA_CORRUPT.
         """
@@ -125,9 +125,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.KeyHistoryRequest,
         context: _aio.ServicerContext[_fold_pb2.KeyHistoryRequest, _abc.AsyncIterator[_fold_pb2.KeyHistoryResponse]],
     ) -> _abc.AsyncIterator[_fold_pb2.KeyHistoryResponse]:
-        """Streams the revisions of one key that the log still has, oldest first, up to the head as it was at the start, with
-        what the log lost as gaps in their places: any of them may have held revisions of the key. No answer at all: there
-        are none.
+        """Streams the revisions of one key that the log still has, oldest first, up to the head at the start, with gaps in place
+        of lost records: any of these may have been revisions of the key. A stream without an answer means that there are none.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, CURSOR_AHEAD, DATA_CORRUPT.
         """
 
@@ -137,8 +136,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.VerifyFoldRequest,
         context: _aio.ServicerContext[_fold_pb2.VerifyFoldRequest, _abc.AsyncIterator[_fold_pb2.VerifyFoldResponse]],
     ) -> _abc.AsyncIterator[_fold_pb2.VerifyFoldResponse]:
-        """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and tells
-        how far it is; the verdict is the last answer. Appends continue meanwhile. Nothing is changed, whatever is found.
+        """Builds the fold a second time, from its base and the log after it, compares the two entry by entry, and sends progress;
+        the verdict is the last answer. Appends continue meanwhile. The call changes nothing, whatever the verdict.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED, DISK_FLOOR, DATA_CORRUPT.
         """
 
@@ -148,8 +147,8 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fold_pb2.SettleFoldRequest,
         context: _aio.ServicerContext[_fold_pb2.SettleFoldRequest, _abc.Awaitable[_fold_pb2.SettleFoldResponse]],
     ) -> _abc.Awaitable[_fold_pb2.SettleFoldResponse]:
-        """An operator's way back from FOLD_LOST: takes what base and log still give as the fold, and serves it. Keys
-        whose last write neither of them has are missing from then on, without another notice. Durable when it returns.
+        """Ends FOLD_LOST by an operator's decision: the store serves the fold that base and log still give. Keys whose last write
+        is in neither are missing from then on, without another notice. Durable when it returns.
         Retry: a fold that is not lost stays unchanged, with `settled` false.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN, DATA_CORRUPT.
         """
@@ -161,8 +160,7 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_fold_pb2.ExportFoldRequest, _abc.AsyncIterator[_fold_pb2.ExportFoldResponse]],
     ) -> _abc.AsyncIterator[_fold_pb2.ExportFoldResponse]:
         """Writes the fold, as of the call, to the store's place for artifacts, and sends progress; the last answer is the result.
-        Appends continue meanwhile. A call that is broken off leaves nothing. One export or import
-        at a time, a store.
+        Appends continue meanwhile. A cancelled call leaves nothing. A store runs one export or import at a time.
         Retry: safe; each export is a new artifact.
         Errors: INVALID_NAME, INVALID_ARGUMENT (no record yet), TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, FOLD_LOST,
         ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR, DATA_CORRUPT.
@@ -176,11 +174,11 @@ class FoldServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.AsyncIterator[_fold_pb2.ImportFoldResponse]:
         """Makes an artifact the fold of a KV topic that never had a record, and sends progress; the whole artifact is verified
         before the import, and the import is complete or has no effect. The topic's head is the artifact's `fold_seq`
-        from then on, its log begins behind it, and who reads below it gets a gap (COMPACTED). A topic with a source takes
-        an artifact of the same source only, and with it the position to resume at.
-        A topic whose fold is lost takes one of its own, whose `fold_seq` the log still reaches back to: the artifact becomes
-        its base, the log behind it is applied, and head, log and positions stay as they are.
-        Retry: after success TOPIC_NOT_EMPTY; look at the topic's head.
+        from then on, its log begins after it, and a read below it gets a gap (COMPACTED). A topic with a source accepts an
+        artifact of the same source only, and with it the position to resume at.
+        A topic whose fold is lost accepts an artifact of its own whose `fold_seq` the log still reaches back to: the artifact
+        becomes its base, the log after it is applied, and head, log and positions do not change.
+        Retry: after success TOPIC_NOT_EMPTY; check the topic's head.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, NOT_KV, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, ARTIFACT_INVALID,
         ARTIFACT_NOT_FOUND, ARTIFACT_MISMATCH, ARTIFACTS_NOT_CONFIGURED, ARTIFACTS_UNREACHABLE, TOO_MANY_SCANS, DISK_FLOOR,
         READ_ONLY, COMMIT_UNKNOWN.

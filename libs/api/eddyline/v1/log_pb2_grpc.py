@@ -76,12 +76,12 @@ class LogServiceServicer(object):
     """
 
     def AppendRecords(self, request, context):
-        """Appends records to a topic, all or none, with contiguous seqs. When it returns they are as durable as the
-        topic's class says, applied and visible to every read. Appends of one caller that wait for each other's
+        """Appends records to a topic, all or none, with contiguous seqs. When it returns they have the durability of the topic's
+        class, are applied, and are visible to every read. Appends of one caller that wait for each other's
         answers keep their order.
         Retry: with an `idempotency_key` (remembered for the topic's `idempotency_window_ms`) or a `writer`; after
-        COMMIT_UNKNOWN the outcome is settled by such a retry.
-        Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced, where the store traces at all.
+        COMMIT_UNKNOWN such a retry resolves the outcome.
+        Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced if the store has tracing on.
         Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,
@@ -95,7 +95,7 @@ class LogServiceServicer(object):
 
     def AppendStream(self, request_iterator, context):
         """Appends batches to one topic, many in flight: `start` first, then appends; one answer an append, in order.
-        Each append is one of AppendRecords in every other way. The first failure ends the stream with its status:
+        Otherwise each append behaves like one of AppendRecords. The first failure ends the stream with its status:
         all before it were acknowledged and none after it is kept (after COMMIT_UNKNOWN those in flight are unknown
         too). The server reads at most 16 appends or 16 MiB ahead of its answers.
         Errors: as AppendRecords; STREAM_ORDER (a first step that is not `start`, or a second `start`).
@@ -105,9 +105,9 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadRecords(self, request, context):
-        """Reads records with `seq` > `after_seq`, in order, with what was lost as gaps in their places.
-        Bounds: `limit`, `max_bytes`, and 65 536 records or 16 MiB examined; what a filter hides still moves
-        `next_after_seq`, so an answer may be short or empty: continue until `caught_up`.
+        """Reads records with `seq` > `after_seq`, in order, with gaps in place of lost records. Bounds: `limit`, `max_bytes`, and
+        65 536 records or 16 MiB examined; records that a filter hides still move `next_after_seq`, so an answer may be short
+        or empty: continue until `caught_up`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, CURSOR_AHEAD, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -115,11 +115,12 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StreamRecords(self, request, context):
-        """Streams records with `seq` > `after_seq`, in order, with what was lost as gaps in their places: up to the head as
-        it was at the start, or `end_seq`, or on and on (`follow`). `caught_up` comes once, when the stream is level with
-        the head it had at the start. Every frame says where to resume; a resume there neither loses nor repeats.
-        With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: who replaces all it
-        has by the snapshot holds nothing stale. Until the snapshot's end the frames' resume point lies before the gap.
+        """Streams records with `seq` > `after_seq`, in order, with gaps in place of lost records: up to the head at the start, or
+        `end_seq`, or without end (`follow`). `caught_up` comes once, when the stream reaches the head that the topic had at
+        the start. Every frame has the position to resume at; a resume there neither loses nor repeats a record.
+        With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: a reader that replaces
+        all its data with the snapshot has no stale value. Until the snapshot's end the frames' resume point lies before the
+        gap.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; of
         snapshots NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
         """
@@ -128,7 +129,7 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FindSeq(self, request, context):
-        """Finds where to read from for a point in time: the first live record at or after it. A read after `seq` - 1 begins
+        """Finds the start of a read for a point in time: the first live record at or after it. A read after `seq` - 1 begins
         with it, or with the gap before it.
         Errors: INVALID_NAME, INVALID_ARGUMENT (no time), TOPIC_NOT_FOUND, EPOCH_MISMATCH, DATA_CORRUPT.
         """
@@ -137,14 +138,15 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRecords(self, request, context):
-        """Deletes records, for good and without a gap: those below `before_seq`, those that match, or those of which both is
-        true. Records that come after the call are not touched, whatever they hold. Durable (fdatasynced) when it returns,
-        and no read shows them from then on; the payloads leave the disk within the store's `erase_within_h`, or at once by
+        """Deletes records permanently and without a gap: those below `before_seq`, those that match, or those that meet both
+        conditions. Records appended after the call are not deleted, whatever they contain. Durable (fdatasynced) when it
+        returns, and no read returns them from then on; the payloads leave the disk within the store's `erase_within_h`, or at
+        once by
         EraseTopic. On a KV topic `before_seq` alone trims the log and leaves the fold; a match on the key erases the key's
         revisions, and its live entry if one of them wrote it.
         Retry: safe; the second call counts 0.
-        Tags are matched on LOG topics only: on a KV topic taking one version away would uncover an older one.
-        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags that is not taken),
+        Tags are matched on LOG topics only: on a KV topic removing one version would uncover an older one.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags on a KV topic),
         TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -20,12 +20,12 @@ class LogServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     AppendRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.AppendRecordsRequest, _log_pb2.AppendRecordsResponse]
-    """Appends records to a topic, all or none, with contiguous seqs. When it returns they are as durable as the
-    topic's class says, applied and visible to every read. Appends of one caller that wait for each other's
+    """Appends records to a topic, all or none, with contiguous seqs. When it returns they have the durability of the topic's
+    class, are applied, and are visible to every read. Appends of one caller that wait for each other's
     answers keep their order.
     Retry: with an `idempotency_key` (remembered for the topic's `idempotency_window_ms`) or a `writer`; after
-    COMMIT_UNKNOWN the outcome is settled by such a retry.
-    Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced, where the store traces at all.
+    COMMIT_UNKNOWN such a retry resolves the outcome.
+    Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced if the store has tracing on.
     Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
     Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
     KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,
@@ -35,40 +35,42 @@ class LogServiceStub:
     """
     AppendStream: _aio.StreamStreamMultiCallable[_log_pb2.AppendStreamRequest, _log_pb2.AppendStreamResponse]
     """Appends batches to one topic, many in flight: `start` first, then appends; one answer an append, in order.
-    Each append is one of AppendRecords in every other way. The first failure ends the stream with its status:
+    Otherwise each append behaves like one of AppendRecords. The first failure ends the stream with its status:
     all before it were acknowledged and none after it is kept (after COMMIT_UNKNOWN those in flight are unknown
     too). The server reads at most 16 appends or 16 MiB ahead of its answers.
     Errors: as AppendRecords; STREAM_ORDER (a first step that is not `start`, or a second `start`).
     """
     ReadRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.ReadRecordsRequest, _log_pb2.ReadRecordsResponse]
-    """Reads records with `seq` > `after_seq`, in order, with what was lost as gaps in their places.
-    Bounds: `limit`, `max_bytes`, and 65 536 records or 16 MiB examined; what a filter hides still moves
-    `next_after_seq`, so an answer may be short or empty: continue until `caught_up`.
+    """Reads records with `seq` > `after_seq`, in order, with gaps in place of lost records. Bounds: `limit`, `max_bytes`, and
+    65 536 records or 16 MiB examined; records that a filter hides still move `next_after_seq`, so an answer may be short
+    or empty: continue until `caught_up`.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, CURSOR_AHEAD, DATA_CORRUPT.
     """
     StreamRecords: _aio.UnaryStreamMultiCallable[_log_pb2.StreamRecordsRequest, _log_pb2.StreamRecordsResponse]
-    """Streams records with `seq` > `after_seq`, in order, with what was lost as gaps in their places: up to the head as
-    it was at the start, or `end_seq`, or on and on (`follow`). `caught_up` comes once, when the stream is level with
-    the head it had at the start. Every frame says where to resume; a resume there neither loses nor repeats.
-    With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: who replaces all it
-    has by the snapshot holds nothing stale. Until the snapshot's end the frames' resume point lies before the gap.
+    """Streams records with `seq` > `after_seq`, in order, with gaps in place of lost records: up to the head at the start, or
+    `end_seq`, or without end (`follow`). `caught_up` comes once, when the stream reaches the head that the topic had at
+    the start. Every frame has the position to resume at; a resume there neither loses nor repeats a record.
+    With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: a reader that replaces
+    all its data with the snapshot has no stale value. Until the snapshot's end the frames' resume point lies before the
+    gap.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; of
     snapshots NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
     """
     FindSeq: _aio.UnaryUnaryMultiCallable[_log_pb2.FindSeqRequest, _log_pb2.FindSeqResponse]
-    """Finds where to read from for a point in time: the first live record at or after it. A read after `seq` - 1 begins
+    """Finds the start of a read for a point in time: the first live record at or after it. A read after `seq` - 1 begins
     with it, or with the gap before it.
     Errors: INVALID_NAME, INVALID_ARGUMENT (no time), TOPIC_NOT_FOUND, EPOCH_MISMATCH, DATA_CORRUPT.
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
-    """Deletes records, for good and without a gap: those below `before_seq`, those that match, or those of which both is
-    true. Records that come after the call are not touched, whatever they hold. Durable (fdatasynced) when it returns,
-    and no read shows them from then on; the payloads leave the disk within the store's `erase_within_h`, or at once by
+    """Deletes records permanently and without a gap: those below `before_seq`, those that match, or those that meet both
+    conditions. Records appended after the call are not deleted, whatever they contain. Durable (fdatasynced) when it
+    returns, and no read returns them from then on; the payloads leave the disk within the store's `erase_within_h`, or at
+    once by
     EraseTopic. On a KV topic `before_seq` alone trims the log and leaves the fold; a match on the key erases the key's
     revisions, and its live entry if one of them wrote it.
     Retry: safe; the second call counts 0.
-    Tags are matched on LOG topics only: on a KV topic taking one version away would uncover an older one.
-    Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags that is not taken),
+    Tags are matched on LOG topics only: on a KV topic removing one version would uncover an older one.
+    Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags on a KV topic),
     TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST, DATA_CORRUPT.
     """
 
@@ -84,12 +86,12 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.AppendRecordsRequest,
         context: _aio.ServicerContext[_log_pb2.AppendRecordsRequest, _abc.Awaitable[_log_pb2.AppendRecordsResponse]],
     ) -> _abc.Awaitable[_log_pb2.AppendRecordsResponse]:
-        """Appends records to a topic, all or none, with contiguous seqs. When it returns they are as durable as the
-        topic's class says, applied and visible to every read. Appends of one caller that wait for each other's
+        """Appends records to a topic, all or none, with contiguous seqs. When it returns they have the durability of the topic's
+        class, are applied, and are visible to every read. Appends of one caller that wait for each other's
         answers keep their order.
         Retry: with an `idempotency_key` (remembered for the topic's `idempotency_window_ms`) or a `writer`; after
-        COMMIT_UNKNOWN the outcome is settled by such a retry.
-        Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced, where the store traces at all.
+        COMMIT_UNKNOWN such a retry resolves the outcome.
+        Metadata `traceparent` (W3C) with its flag `sampled`: the append is traced if the store has tracing on.
         Limits: 10 000 records, 64 MiB a message, each record by the bounds of `Record`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_HAS_SOURCE, TOPIC_FULL, HEAD_MISMATCH, VERSION_MISMATCH,
@@ -105,7 +107,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_abc.AsyncIterator[_log_pb2.AppendStreamRequest], _abc.AsyncIterator[_log_pb2.AppendStreamResponse]],
     ) -> _abc.AsyncIterator[_log_pb2.AppendStreamResponse]:
         """Appends batches to one topic, many in flight: `start` first, then appends; one answer an append, in order.
-        Each append is one of AppendRecords in every other way. The first failure ends the stream with its status:
+        Otherwise each append behaves like one of AppendRecords. The first failure ends the stream with its status:
         all before it were acknowledged and none after it is kept (after COMMIT_UNKNOWN those in flight are unknown
         too). The server reads at most 16 appends or 16 MiB ahead of its answers.
         Errors: as AppendRecords; STREAM_ORDER (a first step that is not `start`, or a second `start`).
@@ -117,9 +119,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ReadRecordsRequest,
         context: _aio.ServicerContext[_log_pb2.ReadRecordsRequest, _abc.Awaitable[_log_pb2.ReadRecordsResponse]],
     ) -> _abc.Awaitable[_log_pb2.ReadRecordsResponse]:
-        """Reads records with `seq` > `after_seq`, in order, with what was lost as gaps in their places.
-        Bounds: `limit`, `max_bytes`, and 65 536 records or 16 MiB examined; what a filter hides still moves
-        `next_after_seq`, so an answer may be short or empty: continue until `caught_up`.
+        """Reads records with `seq` > `after_seq`, in order, with gaps in place of lost records. Bounds: `limit`, `max_bytes`, and
+        65 536 records or 16 MiB examined; records that a filter hides still move `next_after_seq`, so an answer may be short
+        or empty: continue until `caught_up`.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, CURSOR_AHEAD, DATA_CORRUPT.
         """
 
@@ -129,11 +131,12 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.StreamRecordsRequest,
         context: _aio.ServicerContext[_log_pb2.StreamRecordsRequest, _abc.AsyncIterator[_log_pb2.StreamRecordsResponse]],
     ) -> _abc.AsyncIterator[_log_pb2.StreamRecordsResponse]:
-        """Streams records with `seq` > `after_seq`, in order, with what was lost as gaps in their places: up to the head as
-        it was at the start, or `end_seq`, or on and on (`follow`). `caught_up` comes once, when the stream is level with
-        the head it had at the start. Every frame says where to resume; a resume there neither loses nor repeats.
-        With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: who replaces all it
-        has by the snapshot holds nothing stale. Until the snapshot's end the frames' resume point lies before the gap.
+        """Streams records with `seq` > `after_seq`, in order, with gaps in place of lost records: up to the head at the start, or
+        `end_seq`, or without end (`follow`). `caught_up` comes once, when the stream reaches the head that the topic had at
+        the start. Every frame has the position to resume at; a resume there neither loses nor repeats a record.
+        With HEAL a gap is followed by a snapshot of the fold at one point, then by the log from there: a reader that replaces
+        all its data with the snapshot has no stale value. Until the snapshot's end the frames' resume point lies before the
+        gap.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND (also: deleted meanwhile), CURSOR_AHEAD, DATA_CORRUPT; of
         snapshots NOT_KV, FOLD_LOST, TOO_MANY_SCANS, SCAN_EXPIRED.
         """
@@ -144,7 +147,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.FindSeqRequest,
         context: _aio.ServicerContext[_log_pb2.FindSeqRequest, _abc.Awaitable[_log_pb2.FindSeqResponse]],
     ) -> _abc.Awaitable[_log_pb2.FindSeqResponse]:
-        """Finds where to read from for a point in time: the first live record at or after it. A read after `seq` - 1 begins
+        """Finds the start of a read for a point in time: the first live record at or after it. A read after `seq` - 1 begins
         with it, or with the gap before it.
         Errors: INVALID_NAME, INVALID_ARGUMENT (no time), TOPIC_NOT_FOUND, EPOCH_MISMATCH, DATA_CORRUPT.
         """
@@ -155,14 +158,15 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.DeleteRecordsRequest,
         context: _aio.ServicerContext[_log_pb2.DeleteRecordsRequest, _abc.Awaitable[_log_pb2.DeleteRecordsResponse]],
     ) -> _abc.Awaitable[_log_pb2.DeleteRecordsResponse]:
-        """Deletes records, for good and without a gap: those below `before_seq`, those that match, or those of which both is
-        true. Records that come after the call are not touched, whatever they hold. Durable (fdatasynced) when it returns,
-        and no read shows them from then on; the payloads leave the disk within the store's `erase_within_h`, or at once by
+        """Deletes records permanently and without a gap: those below `before_seq`, those that match, or those that meet both
+        conditions. Records appended after the call are not deleted, whatever they contain. Durable (fdatasynced) when it
+        returns, and no read returns them from then on; the payloads leave the disk within the store's `erase_within_h`, or at
+        once by
         EraseTopic. On a KV topic `before_seq` alone trims the log and leaves the fold; a match on the key erases the key's
         revisions, and its live entry if one of them wrote it.
         Retry: safe; the second call counts 0.
-        Tags are matched on LOG topics only: on a KV topic taking one version away would uncover an older one.
-        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags that is not taken),
+        Tags are matched on LOG topics only: on a KV topic removing one version would uncover an older one.
+        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags on a KV topic),
         TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST, DATA_CORRUPT.
         """
 

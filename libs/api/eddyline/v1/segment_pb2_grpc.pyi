@@ -20,19 +20,19 @@ class SegmentServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     PlanSplits: _aio.UnaryUnaryMultiCallable[_segment_pb2.PlanSplitsRequest, _segment_pb2.PlanSplitsResponse]
     """Cuts a range of a topic into splits that cover it once: disjoint, in `seq` order, each at most so many records or
-    bytes, cut where stored batches end. The range ends at the head as it was at the call, so that all splits together are
-    one consistent cut, and records that come later are in none. Splits of which the filter hides all by what segments say
-    of themselves are left out.
-    With `as_of_seq` they are what the fold of that point is made from: for each key the record with the highest `seq` of
+    bytes, cut where stored batches end. The range ends at the head at the call, so that all splits together are one
+    consistent cut, and later records are in none. Splits whose records the filter hides completely, as the metadata of
+    segments proves, are left out.
+    With `as_of_seq` they are the input of the fold at that point: for each key the record with the highest `seq` of
     all splits is its value then, or its deletion.
     A plan holds nothing at the store and does not expire.
     Errors: INVALID_NAME, INVALID_ARGUMENT, PAGE_TOKEN_INVALID, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD,
     DATA_CORRUPT; with `as_of_seq` NOT_KV, FOLD_LOST, HISTORY_GONE.
     """
     ReadSplit: _aio.UnaryStreamMultiCallable[_segment_pb2.ReadSplitRequest, _segment_pb2.ReadSplitResponse]
-    """Streams one split as Arrow record batches, in the order of its rows, with what was lost as gaps in their places; the
-    last answer is `end`, and a stream without it is not complete. The same split gives the same rows each time, but what
-    was deleted meanwhile is gone, and what retention removed meanwhile is a gap.
+    """Streams one split as Arrow record batches, in the order of its rows, with gaps in place of lost records; the
+    last answer is `end`, and a stream without it is not complete. The same split gives the same rows each time, but
+    records deleted meanwhile are missing, and records that retention removed meanwhile are a gap.
     Whole stored batches are sent as their bytes on disk, compressed; a batch that a filter, a delete or a cut changes is
     encoded again, uncompressed. The store serves few of these at a time, behind appends; others wait for their turn.
     Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, SCAN_EXPIRED (no
@@ -52,10 +52,10 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_segment_pb2.PlanSplitsRequest, _abc.Awaitable[_segment_pb2.PlanSplitsResponse]],
     ) -> _abc.Awaitable[_segment_pb2.PlanSplitsResponse]:
         """Cuts a range of a topic into splits that cover it once: disjoint, in `seq` order, each at most so many records or
-        bytes, cut where stored batches end. The range ends at the head as it was at the call, so that all splits together are
-        one consistent cut, and records that come later are in none. Splits of which the filter hides all by what segments say
-        of themselves are left out.
-        With `as_of_seq` they are what the fold of that point is made from: for each key the record with the highest `seq` of
+        bytes, cut where stored batches end. The range ends at the head at the call, so that all splits together are one
+        consistent cut, and later records are in none. Splits whose records the filter hides completely, as the metadata of
+        segments proves, are left out.
+        With `as_of_seq` they are the input of the fold at that point: for each key the record with the highest `seq` of
         all splits is its value then, or its deletion.
         A plan holds nothing at the store and does not expire.
         Errors: INVALID_NAME, INVALID_ARGUMENT, PAGE_TOKEN_INVALID, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD,
@@ -68,9 +68,9 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _segment_pb2.ReadSplitRequest,
         context: _aio.ServicerContext[_segment_pb2.ReadSplitRequest, _abc.AsyncIterator[_segment_pb2.ReadSplitResponse]],
     ) -> _abc.AsyncIterator[_segment_pb2.ReadSplitResponse]:
-        """Streams one split as Arrow record batches, in the order of its rows, with what was lost as gaps in their places; the
-        last answer is `end`, and a stream without it is not complete. The same split gives the same rows each time, but what
-        was deleted meanwhile is gone, and what retention removed meanwhile is a gap.
+        """Streams one split as Arrow record batches, in the order of its rows, with gaps in place of lost records; the
+        last answer is `end`, and a stream without it is not complete. The same split gives the same rows each time, but
+        records deleted meanwhile are missing, and records that retention removed meanwhile are a gap.
         Whole stored batches are sent as their bytes on disk, compressed; a batch that a filter, a delete or a cut changes is
         encoded again, uncompressed. The store serves few of these at a time, behind appends; others wait for their turn.
         Errors: INVALID_NAME, INVALID_ARGUMENT, TOPIC_NOT_FOUND, EPOCH_MISMATCH, CURSOR_AHEAD, TOO_MANY_SCANS, SCAN_EXPIRED (no

@@ -97,7 +97,7 @@ class SourceServiceServicer(object):
         """Creates a source; its topic is created if it is missing, KV of a bucket, LOG of a stream. Durable when it returns; copying starts within half
         a lease. The source is checked before its topic is created. `source.detail.warnings` lists losses that the settings of
         the bucket or stream permit, if NATS answers within 2 s.
-        Retry: an equal definition is answered as done.
+        Retry: an equal definition succeeds without effect.
         Errors: INVALID_NAME, INVALID_ARGUMENT, INVALID_CONFIG, NOT_YET, SOURCE_EXISTS, TOPIC_HAS_SOURCE,
         TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_NOT_EMPTY, NOT_KV, NOT_LOG, QUOTA_TOPICS, READ_ONLY, COMMIT_UNKNOWN, STORE_UNREACHABLE.
         """

@@ -25,9 +25,9 @@ class TopicServiceStub:
     TOPIC_EXISTS, QUOTA_TOPICS, DISK_FLOOR, READ_ONLY, COMMIT_UNKNOWN.
     """
     UpdateTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.UpdateTopicRequest, _topic_pb2.UpdateTopicResponse]
-    """Changes a topic's configuration: what `config` leaves out keeps its value. Durable (fdatasynced) when it returns,
-    and in force for every append after it; retention follows within a second. Kind, and durability EPHEMERAL against
-    the other classes, are settled when a topic is made.
+    """Changes a topic's configuration: unset fields of `config` keep their values. Durable (fdatasynced) when it returns,
+    and in force for every append after it; retention follows within a second. The kind, and the choice between EPHEMERAL
+    and the other classes, are fixed at the creation of a topic.
     Retry: an update that changes nothing returns the unchanged topic; pass `if_epoch` so that a retry cannot
     hit a successor.
     Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a class or setting that is not built yet), TOPIC_NOT_FOUND,
@@ -42,16 +42,16 @@ class TopicServiceStub:
     Errors: INVALID_ARGUMENT (negative page size), PAGE_TOKEN_INVALID.
     """
     DeleteTopic: _aio.UnaryUnaryMultiCallable[_topic_pb2.DeleteTopicRequest, _topic_pb2.DeleteTopicResponse]
-    """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
-    same name afterwards has another epoch. Watchers get `topic_deleted`.
+    """Deletes a topic with its records, fold, writers and source. Durable when it returns. A later topic of the same name has
+    another epoch. Watchers get `topic_deleted`.
     Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, TOPIC_HAS_SOURCE, READ_ONLY, COMMIT_UNKNOWN.
     """
     EraseTopic: _aio.UnaryStreamMultiCallable[_topic_pb2.EraseTopicRequest, _topic_pb2.EraseTopicResponse]
-    """Makes what was deleted from a topic before the call unrecoverable: rewrites the files that still hold it (segments,
-    log, fold, bases), and tells how far it is. The answer with `erased` comes when none of it is on disk any more.
-    Without this call the store does the same within its `erase_within_h`. Copies made before are not reached.
-    Retry: safe. A call that breaks off leaves the rest to the next one, or to the store's own time.
+    """Makes records that were deleted from a topic before the call unrecoverable: rewrites the files that still hold them
+    (segments, log, fold, bases), and sends progress. The answer with `erased` comes when none of them is on disk any more.
+    Without this call the store does the same within its `erase_within_h`. Earlier copies of the files are not erased.
+    Retry: safe. A cancelled call leaves the rest to the next one, or to the store's schedule.
     Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED (too many erasures wait), DISK_FLOOR, READ_ONLY,
     COMMIT_UNKNOWN, DATA_CORRUPT.
     """
@@ -79,9 +79,9 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_pb2.UpdateTopicRequest,
         context: _aio.ServicerContext[_topic_pb2.UpdateTopicRequest, _abc.Awaitable[_topic_pb2.UpdateTopicResponse]],
     ) -> _abc.Awaitable[_topic_pb2.UpdateTopicResponse]:
-        """Changes a topic's configuration: what `config` leaves out keeps its value. Durable (fdatasynced) when it returns,
-        and in force for every append after it; retention follows within a second. Kind, and durability EPHEMERAL against
-        the other classes, are settled when a topic is made.
+        """Changes a topic's configuration: unset fields of `config` keep their values. Durable (fdatasynced) when it returns,
+        and in force for every append after it; retention follows within a second. The kind, and the choice between EPHEMERAL
+        and the other classes, are fixed at the creation of a topic.
         Retry: an update that changes nothing returns the unchanged topic; pass `if_epoch` so that a retry cannot
         hit a successor.
         Errors: INVALID_NAME, INVALID_CONFIG, NOT_YET (a class or setting that is not built yet), TOPIC_NOT_FOUND,
@@ -114,8 +114,8 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_pb2.DeleteTopicRequest,
         context: _aio.ServicerContext[_topic_pb2.DeleteTopicRequest, _abc.Awaitable[_topic_pb2.DeleteTopicResponse]],
     ) -> _abc.Awaitable[_topic_pb2.DeleteTopicResponse]:
-        """Deletes a topic with its records, fold, writers and source. Durable when it returns. A topic made under the
-        same name afterwards has another epoch. Watchers get `topic_deleted`.
+        """Deletes a topic with its records, fold, writers and source. Durable when it returns. A later topic of the same name has
+        another epoch. Watchers get `topic_deleted`.
         Retry: the second call is NOT_FOUND; pass `if_epoch` so that a retry cannot hit a successor.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, TOPIC_NOT_EMPTY, TOPIC_HAS_SOURCE, READ_ONLY, COMMIT_UNKNOWN.
         """
@@ -126,10 +126,10 @@ class TopicServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _topic_pb2.EraseTopicRequest,
         context: _aio.ServicerContext[_topic_pb2.EraseTopicRequest, _abc.AsyncIterator[_topic_pb2.EraseTopicResponse]],
     ) -> _abc.AsyncIterator[_topic_pb2.EraseTopicResponse]:
-        """Makes what was deleted from a topic before the call unrecoverable: rewrites the files that still hold it (segments,
-        log, fold, bases), and tells how far it is. The answer with `erased` comes when none of it is on disk any more.
-        Without this call the store does the same within its `erase_within_h`. Copies made before are not reached.
-        Retry: safe. A call that breaks off leaves the rest to the next one, or to the store's own time.
+        """Makes records that were deleted from a topic before the call unrecoverable: rewrites the files that still hold them
+        (segments, log, fold, bases), and sends progress. The answer with `erased` comes when none of them is on disk any more.
+        Without this call the store does the same within its `erase_within_h`. Earlier copies of the files are not erased.
+        Retry: safe. A cancelled call leaves the rest to the next one, or to the store's schedule.
         Errors: INVALID_NAME, TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED (too many erasures wait), DISK_FLOOR, READ_ONLY,
         COMMIT_UNKNOWN, DATA_CORRUPT.
         """

@@ -526,7 +526,7 @@ class WriterPosition(_message.Message):
     ABORTED (`STALE_POSITION`) with what is stored.
     """
     new: _builtins.bytes
-    """Position after this append, at most 256 bytes. If it already is the stored one the append is answered as done."""
+    """Position after this append, at most 256 bytes. If it equals the stored one the append succeeds without effect."""
     def __init__(
         self,
         *,

@@ -146,7 +146,7 @@ class LogServiceServicer(object):
         revisions, and its live entry if one of them wrote it.
         Retry: safe; the second call counts 0.
         Tags are matched on LOG topics only: on a KV topic removing one version would uncover an older one.
-        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags on a KV topic),
+        Errors: INVALID_NAME, INVALID_ARGUMENT (neither bound nor match, or a match of tags where only keys match),
         TOPIC_NOT_FOUND, EPOCH_MISMATCH, THROTTLED, APPLY_LAG, READ_ONLY, COMMIT_UNKNOWN, FOLD_LOST, DATA_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -9,7 +9,7 @@ import pytest
 
 from eddyline.core.telemetry.metrics import Histogram, MetricPoint, counter, counters, gauge, gauges, histogram, one_of
 from eddyline.core.telemetry.metrics_otlp import OtlpExporter
-from eddyline.core.telemetry.otlp import UNSAID
+from eddyline.core.telemetry.otlp import NO_REASON
 from tests.support.telemetry.metric_collector import collecting
 from tests.support.telemetry.scrape import in_place
 
@@ -163,4 +163,4 @@ def test_push_to_nobody_is_told_and_raises_nothing() -> None:
         pass
     exporter = OtlpExporter(url, role="store", version="9", instance="host:1")
     exporter.close()
-    assert exporter.export([counter("a_total", "A.", 1)], start_ns=1, now_ns=2) == UNSAID
+    assert exporter.export([counter("a_total", "A.", 1)], start_ns=1, now_ns=2) == NO_REASON

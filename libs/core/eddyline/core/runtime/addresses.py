@@ -1,21 +1,17 @@
-"""Which listen addresses are loopback."""
+"""Checks whether a listen address is loopback."""
 
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
 
 from eddyline.core.runtime.settings import SettingsError, check_address
 
-if TYPE_CHECKING:
-    pass
-
 
 def is_loopback(listen: str) -> bool:
-    """True = only this machine reaches it.
+    """Return True if only this machine can connect to the address.
 
     Raises:
-        SettingsError: it is no `host:port`.
+        SettingsError: it is not `host:port`.
     """
     check_address("the listen address", listen)
     host = listen.rpartition(":")[0].strip("[]")
@@ -26,10 +22,10 @@ def is_loopback(listen: str) -> bool:
 
 
 def check_loopback(listen: str) -> None:
-    """Refuse any bind but loopback: for what has no keys, whatever the role's calls have.
+    """Refuse a bind other than loopback, for an endpoint without a key.
 
     Raises:
-        SettingsError: it says what is allowed.
+        SettingsError: the message says which binds are allowed.
     """
     if not is_loopback(listen):
         raise SettingsError(

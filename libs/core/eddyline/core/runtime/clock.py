@@ -1,6 +1,6 @@
-"""The clock and the host: the only door to time, boot id and process facts.
+"""Clock and host: the only access to time, boot id and process facts.
 
-Everything that waits takes a `Clock`, so that tests and simulations move time by hand and no test sleeps.
+Everything that waits takes a `Clock`, so that tests and simulations advance time by hand and no test sleeps.
 Threading: one clock serves one event loop; `now_ms` and `monotonic_s` may be called from any thread.
 """
 
@@ -18,40 +18,40 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """A scheduled call that can be taken back."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Take it back. Harmless after it ran."""
+        """Cancel the call. Harmless after it ran."""
 
 
 class Clock(Protocol):
-    """Time as everything below `__main__` sees it."""
+    """Source of time for all code below `__main__`."""
 
     def now_ms(self) -> int:
-        """Wall clock in milliseconds since the Unix epoch. May jump either way."""
+        """Return the wall clock in milliseconds since the Unix epoch. It may jump either way."""
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back, from an arbitrary start."""
+        """Return seconds that never go back, from an arbitrary start."""
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         """Call `callback()` on the running loop after `delay_s`."""
 
 
 class Host(Protocol):
-    """What a process knows of the machine it runs on."""
+    """Facts of a process and its machine."""
 
     def boot_id(self) -> str:
-        """Another one after every power-up: tells whether bytes handed to the kernel may have been lost."""
+        """Return an id that changes at every boot; after a change, bytes handed to the kernel may have been lost."""
 
     def name(self) -> str:
-        """Host name, for people."""
+        """Return the host name, for messages."""
 
     def pid(self) -> int:
-        """Process id."""
+        """Return the process id."""
 
 
 class SystemClock:
-    """The real clock."""
+    """Clock of the operating system."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -64,7 +64,7 @@ class SystemClock:
 
 
 class SystemHost:
-    """The real host. Where the kernel tells no boot id, every start counts as a power-up, the safe side."""
+    """Host of the operating system. Without a boot id from the kernel, every start counts as a boot, the safe side."""
 
     def boot_id(self) -> str:
         try:

@@ -1,10 +1,10 @@
-"""The file system: the only door to the disk, of the store and of what clients keep.
+"""File system: the only access to the disk, for the store and for files that clients keep.
 
 Three implementations pass one conformance suite: the real one here; a simulated disk that crashes and a faulty one that
-errs, both of the tests. Paths are absolute. Every failure is an `OSError` of the system, passed on as it is: callers
-decide what it means, nothing here retries one.
+returns errors, both in the tests. Paths are absolute. Every failure is an `OSError` of the system, passed on unchanged:
+callers decide what it means, and nothing here retries.
 
-Durability is POSIX's: bytes are safe after `fdatasync` or `fsync`, a shorter length after `fsync` only, a name (made,
+Durability is POSIX's: bytes are durable after `fdatasync` or `fsync`, a shorter length after `fsync` only, a name (created,
 renamed, removed) after `fsync_dir` of its directory.
 Threading: `Fs` from any thread; a `File` has one owner, but `pread` may run on any thread while it is open.
 """
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 BUFFERS_MAX: Final = 1024
-"""Buffers one call takes: the IOV_MAX of Linux and macOS. More are a short write, which `write_all` goes on from."""
+"""Buffers in one call: the IOV_MAX of Linux and macOS. More make a short write, which `write_all` continues."""
 HOLDER_BYTES_MAX: Final = 4096
 _BLOCK_BYTES: Final = 512
-"""What `st_blocks` counts in, whatever the file system's own blocks are."""
+"""Unit of `st_blocks`, independent of the file system's block size."""
 _DURABLE: Final[int] = getattr(os, "RWF_DSYNC", 0)
-"""Linux: a write is over when what it wrote is durable. 0 = there is no such flag."""
+"""Linux: a write returns once its bytes are durable. 0 = there is no such flag."""
 _UNKNOWN_FLAG: Final = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-"""What kernels and file systems say of a flag that they do not know; nothing was written then."""
+"""Errors of kernels and file systems for an unknown flag; nothing was written then."""
 
 
 SHORTAGES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN))
-"""What the system says where it is short of descriptors, memory or threads: of the disk it says nothing, and the same call
-may be made again. Of an fsync or fdatasync even these are failures: a second one would lie."""
+"""Errors for a lack of descriptors, memory or threads. They say nothing about the disk, and the call may be repeated. From
+fsync or fdatasync they are failures all the same: a second call would report success for lost bytes."""
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether a call failed for want of a resource, and not by the disk."""
+    """Return True if a call failed for a lack of resources rather than by the disk."""
     return error.errno in SHORTAGES
 
 
-def is_shortage_text(words: str) -> bool:
-    """The same of an engine's own error, which has the system's words in it."""
-    return any(os.strerror(code) in words for code in SHORTAGES)
+def is_shortage_text(message: str) -> bool:
+    """Return True if an engine's message has the system's text of such an error."""
+    return any(os.strerror(code) in message for code in SHORTAGES)
 
 
 class Locked(Exception):
-    """Somebody else holds the lock; `holder` is the text he left in it, empty where he had not come to that.
+    """Another process holds the lock; `holder` is the text it left there, empty if it has not written it yet.
 
     Operator action: stop the holder, or start with another data directory.
     """
@@ -60,60 +60,60 @@ class Locked(Exception):
 
 
 class File(Protocol):
-    """An open file. Whoever opened it closes it."""
+    """An open file. Its opener closes it."""
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write buffers one after the other from `offset`; the bytes written, maybe fewer than given."""
+        """Write buffers one after the other from `offset`; return the bytes written, maybe fewer than all."""
 
     def pwritev_durable(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """As `pwritev`, and what is written is durable, as if by `fdatasync`: it, and nothing written before."""
+        """Like `pwritev`, and the bytes it wrote are durable, as by `fdatasync`; earlier writes are not."""
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+        """Return up to `size` bytes from `offset`; fewer only at the end of the file."""
 
     def size(self) -> int:
-        """Its length in bytes."""
+        """Return the length in bytes."""
 
     def truncate(self, size: int) -> None:
-        """Make it `size` bytes long."""
+        """Set the length to `size` bytes."""
 
     def fdatasync(self) -> None:
-        """Make its bytes durable, and a larger length with them."""
+        """Make its bytes durable, and with them a larger length."""
 
     def fsync(self) -> None:
         """Make its bytes and its length durable."""
 
     def close(self) -> None:
-        """Let go of it. Nothing becomes durable by that."""
+        """Close it. That makes nothing durable."""
 
 
 class Lock(Protocol):
-    """A held lock. It ends with the process, whatever ends that."""
+    """A held lock. It ends with the process, in whichever way that ends."""
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
 
 
 class Fs(Protocol):
     """Files and directories by path."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes an empty file where there is none."""
+        """Open for reading and writing; `create` makes an empty file if there is none."""
 
     def listdir(self, path: Path) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def mkdir(self, path: Path) -> None:
-        """Make one directory, for its owner only; none is made where it exists."""
+        """Make one directory, for its owner only, unless it exists."""
 
     def exists(self, path: Path) -> bool:
-        """True = a file or directory of this name exists."""
+        """Return True if a file or directory of this name exists."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Move a file, or a directory with all in it, in one step; a file or an empty directory at `new` is gone.
+        """Move a file, or a directory with its content, atomically; a file or an empty directory at `new` is replaced.
 
-        Between two directories each half needs its `fsync_dir`, that of the new one first: the other way round a power
-        loss may leave the name in neither.
+        A move between two directories needs `fsync_dir` of both, the new one first: in the other order a power loss may
+        leave the name in neither.
         """
 
     def unlink(self, path: Path) -> None:
@@ -123,28 +123,29 @@ class Fs(Protocol):
         """Remove an empty directory."""
 
     def free_bytes(self, path: Path) -> int:
-        """What may still be written to the file system that the directory `path` is on."""
+        """Return the free bytes of the file system of the directory `path`."""
 
     def disk_bytes(self, path: Path) -> int:
-        """What a file takes of its disk: more than its frames where it is filled ahead, less than its length where it has
-        holes."""
+        """Return the disk space of a file: more than its frames if it is filled ahead, less than its length if it is
+        sparse."""
 
     def fsync_dir(self, path: Path) -> None:
-        """Make the names in a directory durable. A shortage (`is_shortage`) is of opening it: of its fsync it is EIO."""
+        """Make the names in a directory durable. A shortage (`is_shortage`) can only come from opening it; from fsync it
+        is EIO."""
 
     def lock(self, path: Path, holder: bytes) -> Lock:
-        """Take the lock file, leaving `holder` in it as text.
+        """Lock the file `path`, and write `holder` into it as text.
 
         Raises:
-            Locked: somebody else has it.
+            Locked: another process holds the lock.
         """
 
 
 def write_all(file: File, buffers: Sequence[Buffer], offset: int, *, durable: bool = False) -> None:
-    """Write every byte of `buffers` from `offset`, however many calls it takes; `durable` by `pwritev_durable`.
+    """Write all bytes of `buffers` from `offset`, in as many calls as needed; `durable` = by `pwritev_durable`.
 
     Raises:
-        OSError: of the file, or EIO where a call wrote nothing.
+        OSError: of the file, or EIO if a call wrote nothing.
     """
     pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
     write = file.pwritev_durable if durable else file.pwritev
@@ -163,10 +164,11 @@ def write_all(file: File, buffers: Sequence[Buffer], offset: int, *, durable: bo
 
 
 def remove_directory(fs: Fs, path: Path) -> None:
-    """Remove a directory that holds nothing but files, durably; none is no error, so a cut removal is simply tried again.
+    """Remove a directory that has only files, durably. A missing one is no error, so a removal can be repeated after a
+    crash.
 
     Raises:
-        OSError: of the file system; it holds a directory, too.
+        OSError: of the file system, also if the directory has another one in it.
     """
     if fs.exists(path):
         for name in fs.listdir(path):
@@ -176,7 +178,7 @@ def remove_directory(fs: Fs, path: Path) -> None:
 
 
 def remove_tree(fs: Fs, path: Path) -> None:
-    """Remove a file, or a directory with all in it, whatever its shape; none is no error. A link goes, what it names stays.
+    """Remove a file or a whole tree; a missing one is no error. Of a link only the link is removed, not its target.
 
     Raises:
         OSError: of the file system.
@@ -197,7 +199,7 @@ def remove_tree(fs: Fs, path: Path) -> None:
 
 
 class RealFs:
-    """The operating system's files."""
+    """Files of the operating system."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -206,7 +208,7 @@ class RealFs:
         except OSError as error:
             if create or error.errno != errno.EROFS:
                 raise
-            # What the kernel has made read-only, after an error of the disk, is still read.
+            # A file system that the kernel made read-only, after a disk error, can still be read.
             return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def listdir(self, path: Path) -> list[str]:
@@ -232,8 +234,8 @@ class RealFs:
         os.rmdir(path)
 
     def free_bytes(self, path: Path) -> int:
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
 
     def disk_bytes(self, path: Path) -> int:
         return os.stat(path).st_blocks * _BLOCK_BYTES
@@ -243,14 +245,14 @@ class RealFs:
         try:
             os.fsync(fd)
         except OSError as error:
-            if is_shortage(error):  # may not be done again, as the open above may
+            if is_shortage(error):  # unlike the open above, it must not be repeated
                 raise OSError(errno.EIO, f"fsync: {error.strerror}", str(path)) from error
             raise
         finally:
             os.close(fd)
 
     def lock(self, path: Path, holder: bytes) -> Lock:
-        # Here: it is not on every system that a client runs on.
+        # Imported here: some systems that clients run on do not have it.
         import fcntl
 
         assert len(holder) <= HOLDER_BYTES_MAX
@@ -260,9 +262,9 @@ class RealFs:
             os.ftruncate(fd, 0)
             os.pwrite(fd, holder, 0)
         except BlockingIOError:
-            left = os.pread(fd, HOLDER_BYTES_MAX, 0)
+            text = os.pread(fd, HOLDER_BYTES_MAX, 0)
             os.close(fd)
-            raise Locked(path, left.decode("utf-8", "replace").strip()) from None
+            raise Locked(path, text.decode("utf-8", "replace").strip()) from None
         except OSError:
             os.close(fd)
             raise
@@ -270,7 +272,7 @@ class RealFs:
 
 
 class RealFile:
-    """A file descriptor."""
+    """An open file descriptor."""
 
     __slots__ = ("_fd", "_knows_durable")
 
@@ -282,7 +284,7 @@ class RealFile:
         return os.pwritev(self._fd, buffers[:BUFFERS_MAX], offset)
 
     def pwritev_durable(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """One call, so that the thread waits for the interpreter's lock once and not twice."""
+        """Write in one call, so that the thread waits for the interpreter's lock once rather than twice."""
         if _DURABLE and self._knows_durable:
             try:
                 return os.pwritev(self._fd, buffers[:BUFFERS_MAX], offset, _DURABLE)
@@ -314,7 +316,7 @@ class RealFile:
 
 
 class RealLock:
-    """A flock: the kernel ends it with the process. The file stays, so that no two processes lock two files."""
+    """A flock: the kernel ends it with the process. The file stays, so that two processes never lock two different files."""
 
     __slots__ = ("_fd",)
 

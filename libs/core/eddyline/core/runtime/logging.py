@@ -1,4 +1,4 @@
-"""Log lines of roles: plain or JSON, an event and its fields."""
+"""Log output of roles: an event and its fields, as plain or JSON lines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FIELDS: Final = "fields"
 
 
 def fields(**values: str | float | bool | bytes | None) -> dict[str, object]:
-    """Fields of a log event, for `extra`. Bytes are shown in hex."""
+    """Return the fields of a log event, for `extra`. Bytes become hex."""
     return {_FIELDS: {key: value.hex() if isinstance(value, bytes) else value for key, value in values.items()}}
 
 
 def set_up_logging(role: str, *, level: str, log_format: str, stream: TextIO | None = None) -> None:
     """Send the process's log to `stream` (None = stderr), as `plain` lines or one `json` object a line.
 
-    Call it once, in `__main__`. `level` and `log_format` are those that `eddyline.core.runtime.settings` takes.
+    Call it once, in `__main__`. `level` and `log_format` are values of `CommonSettings`.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter(role) if log_format == "json" else PlainFormatter(role))
@@ -31,7 +31,7 @@ ROLE_COLUMNS: Final = len("delivery")
 class PlainFormatter(logging.Formatter):
     """`store    | 2026-01-31T12:00:00.000Z INFO lease won source=orders fence=3`.
 
-    The role comes first, where several share a terminal.
+    The role comes first, for several roles in one terminal.
     """
 
     def __init__(self, role: str) -> None:
@@ -40,7 +40,7 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         parts = [self._prefix, _time_of(record), record.levelname, record.getMessage()]
-        parts += (f"{key}={_shown(value)}" for key, value in _fields_of(record).items())
+        parts += (f"{key}={_quoted(value)}" for key, value in _fields_of(record).items())
         line = " ".join(parts)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
@@ -67,14 +67,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, object]:
-    found = getattr(record, _FIELDS, None)
-    return found if isinstance(found, dict) else {}
+    values = getattr(record, _FIELDS, None)
+    return values if isinstance(values, dict) else {}
 
 
 def _time_of(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     text = str(value)
     return json.dumps(text) if not text or any(mark in text for mark in ' ="\n\r') else text

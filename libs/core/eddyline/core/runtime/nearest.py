@@ -1,4 +1,4 @@
-"""The names that a misspelt one may have meant."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 CANDIDATES_MAX: Final = 3
 LIKENESS_MIN: Final = 0.65
-"""difflib: 0.6, at which `crate` may mean `erase` too."""
+"""difflib: 0.6, at which `crate` also suggests `erase`."""
 
 
 def did_you_mean(word: str, names: Iterable[str], *, prefix: str = "") -> str:
-    """Ask for the names that are like the word: `did you mean a or b?`; empty = none is.
+    """Return `did you mean a or b?` with the names most like the word; empty = none is like it.
 
-    `prefix` is put before each of them: what all names begin with makes no two of them alike.
+    `prefix` is put before each name, and not compared: a common beginning makes any two names alike.
     """
-    # Here, because it is needed once something is wrong.
+    # Imported here, since only errors need it.
     from difflib import get_close_matches
 
     return suggestion([prefix + name for name in get_close_matches(word, list(names), CANDIDATES_MAX, LIKENESS_MIN)])
 
 
 def suggestion(names: list[str]) -> str:
-    """The question for these names; empty = there are none."""
+    """Return the question for these names; empty = no names."""
     return f"did you mean {' or '.join(names)}?" if names else ""

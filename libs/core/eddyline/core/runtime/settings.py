@@ -1,12 +1,11 @@
 """Settings: the environment as a frozen dataclass, checked once, at start.
 
-Owns the two prefixes of a role (`EDDYLINE_<ROLE>_` and `EDDYLINE_COMMON_`), the five types a setting may have (`str`,
-`int`, `float`, `bool`, `tuple[str, ...]`), the refusal of unknown names, and the printed form with secrets masked.
-An `int` whose name has `_BYTES` takes a unit too: `4Gi`, `512MiB`, `10GB`.
-A name of ours that no setting has is refused, since it is a misspelt one; what Kubernetes injects beside a service
-called `eddyline-<role>` (`..._SERVICE_HOST`, `..._SERVICE_PORT*`, `..._PORT`, `..._PORT_*`) is passed over, so no setting
-is named so.
-A field without default is required. Bounds are the dataclass's own: its `__post_init__` raises `SettingsError`.
+Owns the two prefixes of a role (`EDDYLINE_<ROLE>_` and `EDDYLINE_COMMON_`), the five types of settings (`str`, `int`,
+`float`, `bool`, `tuple[str, ...]`), the refusal of unknown names, and the printed form with masked secrets. An `int`
+whose name has `_BYTES` may have a unit: `4Gi`, `512MiB`, `10GB`. An unknown name with one of these prefixes is refused,
+since it is misspelt. Names that Kubernetes injects for a service called `eddyline-<role>` (`..._SERVICE_HOST`,
+`..._SERVICE_PORT*`, `..._PORT`, `..._PORT_*`) are ignored, so no setting is named so. A field without default is
+required. A dataclass checks its bounds in `__post_init__`, which raises `SettingsError`.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS: Final = ("plain", "json")
 OTLP_INTERVAL_MS: Final = 15_000
 OTLP_INTERVAL_MS_RANGE: Final = (1_000, 3_600_000)
-"""Elsewhere a minute. A quarter of one is what Prometheus is told to do as a rule; an export is some 100 values."""
+"""OpenTelemetry: a minute. 15 s is the usual scrape interval of Prometheus; an export has some 100 values."""
 STORE_SHARDS_MAX: Final = 64
-"""Each costs every ingest and delivery replica a connection, and a list of topics or sources a call. The top 16 bits of a
-topic's id would do for more."""
+"""Each shard costs every ingest and delivery replica a connection, and every listing of topics or sources a call. The top 16
+bits of a topic's id allow more."""
 KEY_REQUESTS_MAX: Final = 1_000
-"""Elsewhere unbounded: one caller that never waits for its answers takes the process from all others. A sixteenth of what a
-server takes at once."""
+"""gRPC: unbounded, so one caller that never waits for answers takes the process from all others. A sixteenth of the calls
+that a server accepts."""
 KEY_WATCHES_MAX: Final = 1_000
-"""A tenth of what a delivery replica serves."""
+"""A tenth of the watch streams that a delivery replica serves."""
 KEY_QUOTA_MAX: Final = 1_000_000
 
 _INJECTED: Final = re.compile(r"(?:.*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT(?:_.*)?)")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,128}")
-"""It travels as gRPC metadata, which takes no other characters."""
+"""It is sent as gRPC metadata, which allows no other characters."""
 _SECRET: Final = re.compile(r"(?:.*_)?(?:SECRET|PASSWORD|TOKEN|KEY|KEYS|CREDENTIALS|CREDS)")
 _USERINFO: Final = re.compile(r"(?<=://)[^\s,]+@")
 """To the last @ of a URL: a password that should have been percent-encoded may hold others, and slashes."""
 _USERINFO_BARE: Final = re.compile(r"(?:^|(?<=,))(?![a-z]+://)[^\s,]+@")
-"""Of a URL without a scheme."""
+"""The same in a URL without a scheme."""
 _OTLP_URL: Final = re.compile(r"https?://[^\s/@]+:[0-9]{1,5}")
-"""Without user and password: a collector's credentials are headers."""
+"""No user and password: credentials of a collector are headers."""
 _SIZE_NAME: Final = re.compile(r".*_BYTES(?:_.*)?")
 _SIZE: Final = re.compile(r"([0-9]+)(?:\.([0-9]{1,9}))?\s*(?:([KMGT])(I?))?B?", re.IGNORECASE)
 _TRUE: Final = frozenset(("1", "true", "yes", "on"))
@@ -64,15 +63,15 @@ T = TypeVar("T", bound="SettingsClass")
 
 
 class SettingsError(Exception):
-    """A role refuses to start as it is set. The message names the setting and what it takes."""
+    """A role refuses its settings. The message has the setting's name and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommonSettings:
-    """What every role is told of the cluster, by `EDDYLINE_COMMON_` names.
+    """Settings of every role, by `EDDYLINE_COMMON_` names.
 
-    Roles call each other by `…_addresses`. Clients are told `…_advertised_addresses`, where there are any: of the stores
-    one a shard, or one for all of them.
+    Roles call each other at `…_addresses`. Clients get `…_advertised_addresses` if there are any: of the stores one a
+    shard, or one for all of them.
     """
 
     cluster_id: str = "local"
@@ -169,40 +168,40 @@ def load_common(environ: Mapping[str, str]) -> CommonSettings:
 
 
 def masked(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
-    """The settings as they may be printed, by their names; secrets and the user part of URLs as `***`."""
-    shown: dict[str, str] = {}
+    """Return printable settings by name; secrets and the user part of URLs are `***`."""
+    texts: dict[str, str] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         name = field.name.upper()
         if name.endswith("URL"):
             text = _USERINFO_BARE.sub("***@", text)
-        shown[prefix + name] = "***" if text and _SECRET.fullmatch(name) else _USERINFO.sub("***@", text)
-    return shown
+        texts[prefix + name] = "***" if text and _SECRET.fullmatch(name) else _USERINFO.sub("***@", text)
+    return texts
 
 
 def non_default(settings: SettingsClass, *, prefix: str) -> dict[str, str]:
-    """The settings that are not as they are by default, masked: what a role says of them at its start."""
+    """Return the settings that differ from their defaults, masked, for the log at the start of a role."""
     defaults = {prefix + field.name.upper(): field.default for field in dataclasses.fields(settings)}
     values = {prefix + field.name.upper(): getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return {name: text for name, text in masked(settings, prefix=prefix).items() if values[name] != defaults[name]}
 
 
 def check_address(name: str, address: str) -> None:
-    """Refuse what is not `host:port`.
+    """Refuse an address that is not `host:port`.
 
     Raises:
         SettingsError: with the setting's `name`.
     """
     host, colon, port = address.rpartition(":")
     is_port = port.isascii() and port.isdecimal() and int(port) <= 65_535
-    # A URL's host would be looked for by its whole text, for as long as a store is waited for.
+    # The text of a URL would be resolved as a host name, for as long as a role waits for its store.
     if not (host and colon and is_port) or "/" in host:
         raise SettingsError(f"{name} is {address!r}, not host:port")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse what is none of `choices`.
+    """Refuse a value that is none of `choices`.
 
     Raises:
         SettingsError: with the setting's `name`.
@@ -230,10 +229,10 @@ def _refuse_unknown(known: Collection[str], prefix: str, environ: Mapping[str, s
     if unknown:
         own = [name.removeprefix(prefix) for name in known]
         meant = [(name, did_you_mean(name.removeprefix(prefix), own, prefix=prefix)) for name in unknown]
-        said = ", ".join(f"{name} ({question})" if question else name for name, question in meant)
-        # All of them only where none is like it: a list of twenty names hides the one.
+        names = ", ".join(f"{name} ({question})" if question else name for name, question in meant)
+        # All known names only if one has no suggestion: a list of twenty names hides the right one.
         more = "" if all(question for _, question in meant) else f"; known are: {', '.join(sorted(known))}"
-        raise SettingsError(f"unknown setting{'s' * (len(unknown) > 1)}: {said}{more}")
+        raise SettingsError(f"unknown setting{'s' * (len(unknown) > 1)}: {names}{more}")
 
 
 def _parse(name: str, text: str, wanted: object) -> str | int | float | bool | tuple[str, ...]:
@@ -249,14 +248,14 @@ def _parse(name: str, text: str, wanted: object) -> str | int | float | bool | t
         if wanted is float:
             return _parse_float(text)
     except ValueError:
-        words = _SIZE_WORDS if _SIZE_NAME.fullmatch(name) else _WORDS[wanted]
-        raise SettingsError(f"{name} is {text!r}, not {words}") from None
+        allowed = _SIZE_TEXT if _SIZE_NAME.fullmatch(name) else _TYPE_TEXTS[wanted]
+        raise SettingsError(f"{name} is {text!r}, not {allowed}") from None
     raise AssertionError(f"{name}: a setting cannot be of type {wanted}")
 
 
-_WORDS: Final[dict[object, str]] = {bool: "true or false", int: "a whole number", float: "a number"}
+_TYPE_TEXTS: Final[dict[object, str]] = {bool: "true or false", int: "a whole number", float: "a number"}
 
-_SIZE_WORDS: Final = "a whole number of bytes, or one with a unit (512MiB, 4Gi, 10GB)"
+_SIZE_TEXT: Final = "a whole number of bytes, or one with a unit (512MiB, 4Gi, 10GB)"
 
 _UNITS: Final = {
     "K": 1000,
@@ -271,11 +270,11 @@ _UNITS: Final = {
 
 
 def _parse_size(text: str) -> int:
-    """Bytes: K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti of 1024, as Kubernetes writes them; a B may follow."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    """Parse bytes: K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti of 1024, as in Kubernetes; a B may follow."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         return int(text)
-    whole, fraction, letter, binary = found.groups()
+    whole, fraction, letter, binary = match.groups()
     unit = _UNITS[letter.upper() + binary.upper()] if letter else 1
     scale: int = 10 ** len(fraction or "")
     parts, rest = divmod(int(fraction or 0) * unit, scale)

@@ -1,4 +1,4 @@
-"""Tasks that run beside a block or a call, and end with it.
+"""Tasks that run during a block or a call, and end with it.
 
 A bare task would outlive an error of the block, and `asyncio.TaskGroup` alone would wrap that error in a group, so that
 `except` clauses around the block would not match it. Here an error of the block or the call comes out as itself: a domain

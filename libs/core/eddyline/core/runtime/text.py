@@ -1,4 +1,4 @@
-"""Bytes as people read them: keys, prefixes and values in messages, logs and tables."""
+"""Printable form of bytes and texts: keys, prefixes and values in messages, logs and tables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _NOT_PLAIN: Final = re.compile(r"[^ -~]+")
 
 
 def escaped(text: str, *, keep: str = "") -> str:
-    """A text in which every character that is not printable, but those of `keep`, is escaped as in JSON.
+    """Escape every character that is not printable as in JSON, except those of `keep`.
 
-    A terminal obeys control characters (C0 and C1), and shows format characters such as U+202E by moving others. Halves of
-    surrogate pairs, which no encoding has, are escaped too. A JSON document stays the same document.
+    A terminal executes control characters (C0 and C1), and format characters such as U+202E move others. Halves of
+    surrogate pairs, which no encoding can write, are escaped too. A JSON document keeps its meaning.
     """
 
     def plain(run: re.Match[str]) -> str:
@@ -25,30 +25,33 @@ def escaped(text: str, *, keep: str = "") -> str:
 
 
 def printable(value: bytes | None, width: int = 0) -> str:
-    """Bytes for people: text as it is, or in quotes and escaped where it is not printable or would be taken for something
-    else; what is not UTF-8 as hex. Different bytes look different; cut to `width` with an ellipsis (0 = whole)."""
+    """Return bytes in a form for people: UTF-8 as text, quoted and escaped if it is not printable or ambiguous; others as
+    hex.
+
+    Different bytes have different forms. The form is cut to `width` characters with an ellipsis; 0 = not cut.
+    """
     if value is None:
         return "-"
     try:
-        text = _shown_text(value.decode("utf-8"))
+        text = _plain_or_quoted(value.decode("utf-8"))
     except UnicodeDecodeError:
         text = "0x" + value.hex()
     return text if not width or len(text) <= width else text[: width - 1] + "…"
 
 
-def _shown_text(text: str) -> str:
-    """A text as it is, or quoted as in JSON where it is not printable, looks like hex or nothing, or like such a quote."""
+def _plain_or_quoted(text: str) -> str:
+    """Return a text as it is, or quoted as JSON if it is not printable or looks like hex, `-` or a quoted text."""
     if text.isprintable() and text != "-" and not text.startswith("0x") and not _looks_quoted(text):
         return text
     return escaped(json.dumps(text, ensure_ascii=False))
 
 
 def _looks_quoted(text: str) -> bool:
-    """Whether another text would be shown so."""
+    """Return True if the text is the quoted form of another text."""
     if not text.startswith('"'):
         return False
     try:
         inner = json.loads(text)
     except ValueError:
         return False
-    return isinstance(inner, str) and _shown_text(inner) == text
+    return isinstance(inner, str) and _plain_or_quoted(inner) == text

@@ -1,9 +1,9 @@
-"""Small files that are looked at again and again, and read when they are others: keys, a role's own secret, certificates.
+"""Small files that are polled, and read again when they changed: keys, a role's own secret, certificates.
 
-A look compares what the file system says of it (time, size, number), through links, so a volume that Kubernetes swaps is
-seen too. What is read is judged by whoever takes it; where it is not taken, or the file is gone, what was taken last
-holds, and that is said once.
-Threading: the owner's; `look` blocks for a moment, and is called on a thread.
+A poll compares time, size and inode number, through links, so a volume that Kubernetes swaps counts as changed. The
+caller checks the content; while a file is gone or malformed the caller keeps the content it accepted last, and logs that
+once.
+Threading: the owner's; `poll` blocks for a moment, and belongs on a worker thread.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ class _Signature(NamedTuple):
 
 
 class FileTooLarge(OSError):
-    """The file is larger than anything that belongs here."""
+    """The file is larger than its reader allows."""
 
 
 class FileWatcher:
-    """One file. Made by whoever reads it first with `read`."""
+    """One file, first read with `read`."""
 
     def __init__(self, path: str, *, bytes_max: int) -> None:
         self.path = path
         self._bytes_max = bytes_max
-        self._seen: _Signature | None = None
+        self._signature: _Signature | None = None
 
     def read(self) -> bytes:
-        """Read it, and remember which one it was.
+        """Read the file, and remember its signature.
 
         Raises:
-            OSError.
+            OSError: it cannot be read, or is too large.
         """
         with Path(self.path).open("rb") as file:
-            # Of what was opened, and before it is read: what is written or put in its place meanwhile is another one at
-            # the next look.
-            self._seen = _signature(os.fstat(file.fileno()))
-            found = file.read(self._bytes_max + 1)
-        if len(found) > self._bytes_max:
+            # Of the open file, and before reading: a write or a replacement meanwhile then counts as a change at the next
+            # poll.
+            self._signature = _signature(os.fstat(file.fileno()))
+            content = file.read(self._bytes_max + 1)
+        if len(content) > self._bytes_max:
             raise FileTooLarge(f"it has more than {self._bytes_max} bytes")
-        return found
+        return content
 
     def poll(self) -> bytes | None:
-        """Its content, if it is another one than at the last look; None = it is the same.
+        """Return the content if the file changed since the last poll; None = unchanged.
 
         Raises:
-            OSError: it cannot be read; the next look tries again.
+            OSError: it cannot be read; the next poll tries again.
         """
-        if self._seen is not None and _signature(Path(self.path).stat()) == self._seen:
+        if self._signature is not None and _signature(Path(self.path).stat()) == self._signature:
             return None
-        self._seen = None
+        self._signature = None
         return self.read()
 
 
 class FileSetWatcher:
-    """Several that are judged together: due from when one is another until whoever reads them says that they were taken."""
+    """Files that belong together: due from the change of one until `mark_read`."""
 
     def __init__(self, *paths: str, bytes_max: int) -> None:
-        """An empty path = there is none."""
+        """Watch the files; empty paths are left out."""
         self._files = [FileWatcher(path, bytes_max=bytes_max) for path in dict.fromkeys(paths) if path]
         self._is_due = True
 
@@ -70,7 +70,8 @@ class FileSetWatcher:
         return bool(self._files)
 
     def poll(self) -> bool:
-        """True = they are to be read. One that cannot be looked at is told by who reads it."""
+        """Return True if the files must be read. A file that cannot be polled counts as changed: its reader gets the
+        error."""
         for file in self._files:
             try:
                 self._is_due |= file.poll() is not None
@@ -79,9 +80,9 @@ class FileSetWatcher:
         return self._is_due
 
     def mark_read(self) -> None:
-        """What they held at the last look, or since, was taken."""
+        """Mark the files as read and accepted."""
         self._is_due = False
 
 
-def _signature(found: os.stat_result) -> _Signature:
-    return _Signature(found.st_mtime_ns, found.st_size, found.st_ino)
+def _signature(stat: os.stat_result) -> _Signature:
+    return _Signature(stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -15,7 +15,7 @@ within `REUSE_S`, on a thread, so many scrapers cost as much as one.
 Not bounded: asyncio hands a connection over after its handshake. A client that connects and sends no ClientHello, or does
 not complete the handshake, does not count in `CONNECTIONS_MAX`; it holds a descriptor until `READ_S` have passed. The work
 of a handshake, 1 ms or more, is done on the event loop.
-Rejected: the server of `prometheus_client`, which has a thread a scraper and keeps a slow one for ever.
+Rejected: the server of `prometheus_client`, which has a thread a scraper and keeps a slow one open forever.
 Threading: event loop.
 """
 
@@ -44,30 +44,31 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.probes import Probes
 
 CONNECTIONS_MAX: Final = 16
-"""Elsewhere unbounded. Two replicas of Prometheus, an agent and a person with a browser are four."""
+"""prometheus_client: unbounded. Two replicas of Prometheus, an agent and a person with a browser are four."""
 HEAD_BYTES_MAX: Final = 8 << 10
 READ_S: Final = 5.0
 WRITE_S: Final = 10.0
 """Prometheus itself gives up after 10 s."""
 REUSE_S: Final = 0.5
-"""How old a text may be. Scrapes come each 10 to 60 s, so none sees a difference."""
+"""Maximum age of a text. Scrapes come each 10 to 60 s, so none sees a difference."""
 PATH: Final = "/metrics"
 KEY_CHARACTERS_MIN: Final = 16
 KEY_CHARACTERS_MAX: Final = 1_024
-"""16 of 64 characters are 96 bits: nobody guesses them, 16 connections at a time. A head must have room for the longest."""
+"""16 of 64 characters are 96 bits: no one guesses them over 16 connections. The longest key must fit into a request's
+head."""
 
 _HEAD_END: Final = b"\r\n\r\n"
 _KEY: Final = re.compile(r"[!-~]*")
-"""It travels in a header, which takes no other characters."""
+"""A header, which carries the key, allows no other characters."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 def read_key(path: str) -> str:
-    """The key in a file, without the end of its line; empty where `path` is.
+    """Read the key in a file, without the end of its line; empty if `path` is.
 
     Raises:
-        SettingsError: it cannot be read, or could be guessed, or not be sent. The key is in no message.
+        SettingsError: the file cannot be read, or its key is too short, too long or not printable. No message has the key.
     """
     if not path:
         return ""
@@ -84,7 +85,7 @@ def read_key(path: str) -> str:
 
 
 def no_tls() -> ssl.SSLContext | None:
-    """Of an endpoint without a certificate."""
+    """Return no TLS context: the endpoint has no certificate."""
     return None
 
 
@@ -101,8 +102,10 @@ class MetricsServer:
         probes: Probes | None = None,
         tls: Callable[[], ssl.SSLContext | None] = no_tls,
     ) -> None:
-        """`key` = what a scraper must bring; empty = nothing, and only loopback is listened on. `tls` = what is shown to who
-        connects now."""
+        """Make it. `key` = the key that `/metrics` needs; empty = none, and only loopback is allowed.
+
+        `tls` returns the TLS context for a new connection.
+        """
         self._listen = listen
         self._make_text = text
         self._key_digest = sha256(key.encode()).digest() if key else b""
@@ -122,7 +125,7 @@ class MetricsServer:
         """Listen until left; then give up the address and cut all connections.
 
         Raises:
-            SettingsError: the address is not loopback and there is no key, or it is taken.
+            SettingsError: the address is not loopback and there is no key, or it is in use.
         """
         if not self._key_digest:
             check_loopback(self._listen)
@@ -188,7 +191,7 @@ class MetricsServer:
         return None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request and its answer, whatever comes."""
+        """Read one request and write its answer; every error ends the connection only."""
         try:
             async with asyncio.timeout(READ_S):
                 head = await reader.readuntil(_HEAD_END)
@@ -200,8 +203,8 @@ class MetricsServer:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it went away, was too slow, or speaks something else: nothing is owed to it
-        except Exception:  # the root of a connection's work: a defect of what is measured must not end the role
+            pass  # the client left, was too slow, or speaks another protocol
+        except Exception:  # the root of a connection's work: a defect of a metric must not end the role
             _LOG.exception("metrics broke")
         finally:
             writer.transport.abort()
@@ -224,8 +227,8 @@ class MetricsServer:
     def _may_scrape(self, head: bytes) -> bool:
         if not self._key_digest:
             return True
-        brought = _bearer(head)
-        return brought is not None and hmac.compare_digest(sha256(brought).digest(), self._key_digest)
+        token = _bearer(head)
+        return token is not None and hmac.compare_digest(sha256(token).digest(), self._key_digest)
 
     async def _fresh_text(self) -> bytes:
         async with self._making:
@@ -237,7 +240,7 @@ class MetricsServer:
 
 
 def _bearer(head: bytes) -> bytes | None:
-    """The token of a request's `Authorization: Bearer`."""
+    """Return the token of a request's `Authorization: Bearer`; None = there is none."""
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         scheme, _, token = value.strip().partition(b" ")

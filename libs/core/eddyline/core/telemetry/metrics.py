@@ -1,11 +1,11 @@
-"""Metrics as values: what a role measures at one moment, ready to be exported in any form.
+"""Metrics as values: the measurements of a role at one moment, ready for any export.
 
-A role makes a list of `Metric` from its figures whenever it is asked, and each metric is in it from the start, at zero; so
-counting costs a hot path nothing but the addition that its figures do anyway. Only what has a distribution is observed as it
-happens, in a `Histogram`: once a group or a batch, never once a record.
+A role makes a list of `Metric` from its counters for each export. Every metric is in the list from the start, at zero, so
+counting costs a hot path only the addition to a counter. Only distributions are observed as they happen, in a
+`Histogram`: once a group or a batch, never once a record.
 
-Elsewhere the OpenTelemetry SDK's instruments: there a `record()` takes 5 us where ours takes 0.3, a histogram that nothing
-was recorded in is not exported at all, and callbacks run on the reader's thread, while every figure here is the loop's.
+Rejected: the OpenTelemetry SDK's instruments. A `record()` takes 5 us, here 0.3; a histogram without observations is not
+exported at all; and callbacks run on the reader's thread, while all counters here belong to the event loop.
 Threading: event loop; a list of metrics is immutable and may go to any thread.
 """
 
@@ -35,12 +35,13 @@ SECONDS_BOUNDS: Final = (
     2.5,
     10.0,
 )
-"""Elsewhere 5 ms to 10 s. A group commit on a fast disk takes 0.2 ms, a stalled one seconds: 15 bounds a series."""
+"""prometheus_client: 5 ms to 10 s. A group commit takes 0.2 ms on a fast disk, seconds on a stalled one: 15 bounds a
+series."""
 COUNT_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class MetricKind(Enum):
-    """What its values are: a count that only grows, a value now, or a distribution since the start."""
+    """Kind of a metric: a count that only grows, a current value, or a distribution since the start."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -48,14 +49,14 @@ class MetricKind(Enum):
 
 
 class MetricPoint(NamedTuple):
-    """One series' value; `labels` in the order of the metric's."""
+    """Value of one series; `labels` in the order of the metric's labels."""
 
     value: float
     labels: tuple[str, ...] = ()
 
 
 class Distribution(NamedTuple):
-    """A histogram at one moment: observations up to each bound (inclusive), each counted once; the last above them all."""
+    """A histogram at one moment. `counts` has one bucket up to each bound (inclusive), and a last one above all bounds."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -63,7 +64,7 @@ class Distribution(NamedTuple):
 
     @property
     def observation_count(self) -> int:
-        """All observations."""
+        """Return the number of all observations."""
         return sum(self.counts)
 
 
@@ -79,7 +80,7 @@ class Metric(NamedTuple):
 
 
 class Histogram:
-    """A distribution that is being observed. `bounds` ascend."""
+    """Counts observations in buckets. `bounds` ascend."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 
@@ -89,40 +90,40 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one."""
+        """Count one observation."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
     def now(self) -> Distribution:
-        """As it is now."""
+        """Return the distribution so far."""
         return Distribution(self._bounds, tuple(self._counts), self._total)
 
 
 def counter(name: str, meaning: str, value: float) -> Metric:
-    """A count without labels."""
+    """Return a count without labels."""
     return Metric(name, MetricKind.COUNTER, meaning, (MetricPoint(value),))
 
 
 def gauge(name: str, meaning: str, value: float) -> Metric:
-    """A value without labels; a bool is 0 or 1."""
+    """Return a value without labels; a bool is 0 or 1."""
     return Metric(name, MetricKind.GAUGE, meaning, (MetricPoint(value),))
 
 
 def counters(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[MetricPoint]) -> Metric:
-    """Counts by label."""
+    """Return counts by label."""
     return Metric(name, MetricKind.COUNTER, meaning, tuple(points), labels)
 
 
 def gauges(name: str, meaning: str, labels: tuple[str, ...], points: Iterable[MetricPoint]) -> Metric:
-    """Values by label."""
+    """Return values by label."""
     return Metric(name, MetricKind.GAUGE, meaning, tuple(points), labels)
 
 
 def histogram(name: str, meaning: str, observed: Histogram) -> Metric:
-    """A distribution."""
+    """Return a distribution as a metric."""
     return Metric(name, MetricKind.HISTOGRAM, meaning, distribution=observed.now())
 
 
 def one_of(name: str, meaning: str, label: str, names: Iterable[str], current: str) -> Metric:
-    """A state by name: 1 for the one it is in, 0 for all others."""
+    """Return a state as one series a name: 1 for the current state, 0 for all others."""
     return gauges(name, meaning, (label,), (MetricPoint(each == current, (each,)) for each in names))

@@ -1,8 +1,9 @@
-"""A role's metrics on their way out: the endpoint that is scraped, and the push to a collector, each where it is set.
+"""Export of a role's metrics: the HTTP endpoint for scrapes, and pushes to an OTLP collector, each if it is set.
 
-Both take the same list of metrics, which is made on the loop, since that owns the figures; what is made of it is made on
-threads of their own, so neither a large scrape nor a collector that does not answer holds anything up.
-Failure: an endpoint that cannot listen refuses the start; a push that fails is one line in the log an outage, and goes on.
+Both export the same list of metrics. The list is made on the event loop, which owns the counters; text and messages are made
+from it on threads, so neither a large scrape nor a collector that does not answer delays the role.
+Failure: an endpoint that cannot listen refuses the start. An outage of the collector is one line in the log, and pushes
+continue.
 Threading: event loop.
 """
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.probes import Probes
 
     Collect = Callable[[], Awaitable[Sequence[Metric]]]
-    """Makes all metrics, on the loop; where that takes long others have turns between."""
+    """Makes all metrics on the event loop, with other tasks' turns in between if it takes long."""
 
 THREADS: Final = 2
 """One for the text, one for the push."""
@@ -44,7 +45,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class MetricsExport:
-    """How one role exports."""
+    """Export of one role's metrics."""
 
     def __init__(
         self,
@@ -69,15 +70,15 @@ class MetricsExport:
         self._address = ""
 
     def address(self) -> str:
-        """Where it is scraped, `host:port`; empty = nowhere."""
+        """Return the endpoint's `host:port`; empty = there is none."""
         return self._address
 
     @asynccontextmanager
     async def running(self, collect: Collect) -> AsyncIterator[None]:
-        """Export what `collect` gives until left.
+        """Export the metrics that `collect` returns, until left.
 
         Raises:
-            SettingsError: the endpoint cannot listen. And what is raised inside, as it is.
+            SettingsError: the endpoint cannot listen.
         """
         if not self._listen and not self._common.otlp_url:
             yield
@@ -106,7 +107,7 @@ class MetricsExport:
         return await asyncio.get_running_loop().run_in_executor(threads, metrics_text, await collect())
 
     async def _push(self, collect: Collect, threads: Executor) -> NoReturn:
-        """Push each interval, the first time after one."""
+        """Push after each interval, until cancelled."""
         instance = instance_id(self._host)
         exporter = OtlpExporter(self._common.otlp_url, role=self._role, version=self._version, instance=instance)
         start_ns = self._clock.now_ms() * NS_A_MS

@@ -1,8 +1,8 @@
-"""Metrics pushed to a collector by OTLP over gRPC, by OpenTelemetry's exporter; blocking, for a thread of its own.
+"""Metrics pushed to an OTLP collector over gRPC, by OpenTelemetry's exporter; blocking, for a thread of its own.
 
-Names, kinds and labels are those of the text form, all cumulative since the start, nothing renamed. `http://` is without
-TLS, `https://` with it; headers, certificates and compression are the exporter's own variables (`OTEL_EXPORTER_OTLP_…`).
-An export that fails is not repeated: the next one has all that it had.
+Names, kinds and labels are those of the text format, all cumulative since the start. `http://` is without TLS, `https://`
+with it; headers, certificates and compression are the exporter's own variables (`OTEL_EXPORTER_OTLP_…`). A failed export
+is not repeated: the next one has all its values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OtlpExporter:
-    """Exports for one role to one collector. Closed by whoever made it."""
+    """Exporter of one role to one collector. Its maker closes it."""
 
     def __init__(self, url: str, *, role: str, version: str, instance: str) -> None:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
@@ -33,22 +33,22 @@ class OtlpExporter:
         self._failure = export_error_capture()
 
     def export(self, metrics: Sequence[Metric], *, start_ns: int, now_ns: int) -> str:
-        """Send all; "" = they arrived, else why they did not. Takes at most `EXPORT_S`, less once it is closed."""
+        """Send all metrics; return why that failed, or "". Takes at most `EXPORT_S`, less once it is closed."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         result = self._exporter.export(self._data(metrics, start_ns, now_ns))
         return "" if result is MetricExportResult.SUCCESS else self._failure.take_reason()
 
     def close(self) -> None:
-        """Break off what is under way. Any thread."""
+        """Break off an export in flight. Any thread."""
         self._exporter.shutdown()
 
     def _data(self, metrics: Sequence[Metric], start_ns: int, now_ns: int) -> MetricsData:
         from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        told = [_metric(metric, start_ns, now_ns) for metric in metrics]
-        scope = ScopeMetrics(scope=InstrumentationScope(SCOPE), metrics=told, schema_url="")
+        exported = [_metric(metric, start_ns, now_ns) for metric in metrics]
+        scope = ScopeMetrics(scope=InstrumentationScope(SCOPE), metrics=exported, schema_url="")
         return MetricsData([ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")])
 
 
@@ -59,7 +59,7 @@ def _metric(metric: Metric, start_ns: int, now_ns: int) -> OtelMetric:
         data: OtelHistogram | Sum | Gauge = _histogram(metric.distribution, start_ns, now_ns)
     else:
         data = _numbers(metric, start_ns, now_ns)
-    # No unit: it is in the name, and a collector would put it there once more.
+    # No unit: it is in the name, and a collector would append it again.
     return OtelMetric(name=metric.name, description=metric.meaning, unit="", data=data)
 
 
@@ -81,7 +81,7 @@ def _numbers(metric: Metric, start_ns: int, now_ns: int) -> Sum | Gauge:
 
 
 def _number(value: float) -> int | float:
-    """As the wire takes it: protobuf refuses a bool, and numpy's integers, where it wants an int."""
+    """Return an int or float for protobuf, which refuses bools and numpy's integers."""
     return int(value) if isinstance(value, SupportsIndex) else float(value)
 
 
@@ -97,7 +97,7 @@ def _histogram(distribution: Distribution, start_ns: int, now_ns: int) -> OtelHi
         sum=float(distribution.total),
         bucket_counts=distribution.counts,
         explicit_bounds=distribution.bounds,
-        min=None,  # type: ignore[arg-type]  # not known, and optional on the wire
+        min=None,  # type: ignore[arg-type]  # unknown, and optional on the wire
         max=None,  # type: ignore[arg-type]
     )
     return OtelHistogram([point], aggregation_temporality=AggregationTemporality.CUMULATIVE)

@@ -1,7 +1,7 @@
-"""Metrics in Prometheus's text form, by the library that defines it; blocking, for a thread of its own.
+"""Metrics in Prometheus's text format, by `prometheus_client`; blocking, for a thread of its own.
 
-The library's traps: a counter's family is named without `_total`, which comes back with the sample; its default registry has
-families of the process and the interpreter, so there is none here; a family with labels and no series is a header alone.
+Traps of the library: a counter's family is named without `_total`, which the sample has again; its default registry has
+metrics of the process and the interpreter, so it is not used; a family with labels and no series is only a header.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_text(metrics: Sequence[Metric]) -> bytes:
-    """The text of a scrape."""
-    # Imported here: a role that exports nothing need not pay for it.
+    """Return the text of a scrape."""
+    # Imported here, so that a role without an endpoint does not load it.
     from prometheus_client.exposition import generate_latest
 
-    return generate_latest(_Collected(metrics))
+    return generate_latest(_MetricCollector(metrics))
 
 
-class _Collected:
-    """What the library takes for a registry."""
+class _MetricCollector:
+    """A registry for the library, with one list of metrics."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Family]:
-        """The families, in their order."""
+        """Yield the metric families, in order."""
         for metric in self._metrics:
             yield _family(metric)
 
@@ -63,7 +63,7 @@ def _family(metric: Metric) -> Family:
 
 
 def _buckets(distribution: Distribution) -> Iterable[tuple[str, float]]:
-    """Counts up to each bound, as the form wants them: each with all below it."""
+    """Yield cumulative counts: for each bound the number of observations up to it."""
     below = 0
     for bound, count in zip((*distribution.bounds, float("inf")), distribution.counts, strict=True):
         below += count

@@ -1,10 +1,9 @@
-"""Telemetry: every metric's and every span's name, and how a role logs.
+"""Names of all metrics and spans.
 
-Owns the names (no module spells one itself) with their units in them, the names of labels, and the log formats. What a
-name means, and where its value comes from, is in the `metrics.py` of its role; how it is exported in
-`eddyline.core.telemetry.metrics_export`. A log event is a short constant string plus fields:
-`log.info("lease won", extra=fields(source=name, fence=3))`; never one a record. Spans are made by
-`eddyline.core.telemetry.tracing`: their names, and those of their attributes, are here too.
+Owns the names with their units, and the names of labels and attributes; no other module spells one. The `metrics.py` of a
+role says what a metric means and where its value comes from; `eddyline.core.telemetry.metrics_export` exports it, and
+`eddyline.core.telemetry.tracing` makes the spans. A log event is a short constant string plus fields, for example
+`log.info("lease won", extra=fields(source=name, fence=3))`, and never one a record.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ LABEL_REASON: Final = "reason"
 LABEL_BAND: Final = "band"
 LABEL_STEP: Final = "step"
 LABEL_OUTCOME: Final = "outcome"
-"""Every label there is. Each has a bound: sources by what a replica exports, the others are closed sets. Topics are none."""
+"""All labels. Each is bounded: sources by what a replica exports, the others are closed sets. Topics are not a label."""
 
 SPAN_INGEST_RECEIVE: Final = "ingest.receive"
 SPAN_INGEST_APPLY: Final = "ingest.apply"
@@ -125,7 +124,7 @@ SPAN_KINDS: Final = {
     SPAN_DELIVERY_RECEIVE: "CONSUMER",
     SPAN_DELIVERY_SEND: "PRODUCER",
 }
-"""As OpenTelemetry's conventions of messaging and RPC have them: what a message or frame comes by is a CONSUMER."""
+"""By OpenTelemetry's conventions of messaging and RPC: a span that receives a message or frame is a CONSUMER."""
 EVENT_DURABLE: Final = "durable"
 ATTRIBUTE_SOURCE: Final = "eddyline.source"
 ATTRIBUTE_REVISION: Final = "eddyline.revision"

@@ -1,14 +1,14 @@
-"""Why an export by OTLP failed: OpenTelemetry's exporters return no more than that it did, and log the reason.
+"""Shared parts of both OTLP exporters: the reason of a failed export, and the resource of a role.
 
-So their log is heard, before their own filter, which drops what is like something of the same minute, and goes no further:
-an outage is one line of ours. Rejected: the exporter's private stub.
-Threading: any; each thread gets the words of its own exports.
+OpenTelemetry's exporters return only that an export failed, and log the reason. A filter in their logger captures the
+reason before their own filter, which drops repeated messages within a minute, and lets no record through: an outage is
+one line of our log. Rejected: the exporter's private stub. Threading: any; each thread gets the reasons of its own
+exports.
 
-Who exports by OTLP: the resource that a role's metrics and spans carry, so that a collector puts them together.
-
-Ours are service.namespace, name, version and instance.id. OTEL_RESOURCE_ATTRIBUTES (`key=value`, with commas, values
-percent-encoded) adds others and goes before ours, OTEL_SERVICE_NAME before both, as the OpenTelemetry specification has it.
-What is no pair is left out, and a WARNING names it.
+The resource goes with a role's metrics and spans, so that a collector joins them. It has service.namespace, name, version
+and instance.id. OTEL_RESOURCE_ATTRIBUTES (`key=value`, with commas, values percent-encoded) adds attributes and takes
+precedence over ours, OTEL_SERVICE_NAME over both, by the OpenTelemetry specification. A malformed pair is left out and
+logged as a WARNING.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ if TYPE_CHECKING:
 
 
 LOGGER: Final = "opentelemetry.exporter.otlp.proto.grpc.exporter"
-UNSAID: Final = "no reason was given"
+NO_REASON: Final = "no reason was given"
 
 
 class ExportErrorCapture(logging.Filter):
-    """What the exporters said last, by thread. One a process, in their logger."""
+    """Captures the exporters' last log message of each thread. One a process, in their logger."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._heard = threading.local()
+        self._last = threading.local()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        self._heard.words = _words(record)
+        self._last.reason = _reason_of(record)
         return False
 
     def take_reason(self) -> str:
-        """Why this thread's last export failed; it is forgotten with that."""
-        words: str = getattr(self._heard, "words", "")
-        self._heard.words = ""
-        return words or UNSAID
+        """Return why this thread's last export failed, and forget it."""
+        reason: str = getattr(self._last, "reason", "")
+        self._last.reason = ""
+        return reason or NO_REASON
 
 
 def export_error_capture() -> ExportErrorCapture:
-    """The process's one; it is put in its place at the first call."""
+    """Return the process's filter; the first call installs it."""
     logger = logging.getLogger(LOGGER)
-    for found in logger.filters:
-        if isinstance(found, ExportErrorCapture):
-            return found
-    made = ExportErrorCapture()
+    for existing in logger.filters:
+        if isinstance(existing, ExportErrorCapture):
+            return existing
+    capture = ExportErrorCapture()
     logger.setLevel(logging.ERROR)
-    logger.filters.insert(0, made)
-    return made
+    logger.filters.insert(0, capture)
+    return capture
 
 
-def _words(record: logging.LogRecord) -> str:
-    """`UNAVAILABLE: details`: the last two arguments of what they log."""
+def _reason_of(record: logging.LogRecord) -> str:
+    """Return `UNAVAILABLE: details`, from the last two arguments of a log record."""
     if not isinstance(record.args, tuple) or len(record.args) < 2:
         return record.getMessage()
     code, details = record.args[-2:]
@@ -72,7 +72,7 @@ def _words(record: logging.LogRecord) -> str:
 
 
 EXPORT_S: Final = 5.0
-"""How long one export may take, with its retries. Elsewhere 10 s: the longest that a role's end waits for it."""
+"""Bound of one export with its retries, and so of a role's wait for it when it stops. OpenTelemetry: 10 s."""
 SCOPE: Final = "eddyline"
 ATTRIBUTES_VARIABLE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 NAME_VARIABLE: Final = "OTEL_SERVICE_NAME"
@@ -81,16 +81,16 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def instance_id(host: Host) -> str:
-    """This process, by name."""
+    """Return the name of this process: host and pid."""
     return f"{host.name()}:{host.pid()}"
 
 
 def otlp_resource(role: str, *, version: str, instance: str, environ: Mapping[str, str] = os.environ) -> Resource:
-    """The resource of a role's process."""
-    # Imported here: it takes 200 ms, which a role that does not push need not pay.
+    """Return the resource of a role's process."""
+    # Imported here: it takes 200 ms, which a role without a collector saves.
     from opentelemetry.sdk.resources import Resource
 
-    # The exporters tell each failure at ERROR, each retry at WARNING; here an outage is one line.
+    # The exporters log each failure at ERROR and each retry at WARNING; here an outage is one line.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     own = {
         "service.namespace": "eddyline",
@@ -98,19 +98,19 @@ def otlp_resource(role: str, *, version: str, instance: str, environ: Mapping[st
         "service.version": version,
         "service.instance.id": instance,
     }
-    # Not `Resource.create`, where our own would go before the environment's, and which runs detectors.
+    # Not `Resource.create`: there ours would take precedence over the environment, and it runs detectors.
     return Resource({**own, **environment_attributes(environ)})
 
 
 def environment_attributes(environ: Mapping[str, str]) -> dict[str, str]:
-    """What OpenTelemetry's variables say of whoever exports."""
-    found: dict[str, str] = {}
+    """Return the resource attributes in OpenTelemetry's environment variables."""
+    attributes: dict[str, str] = {}
     for pair in environ.get(ATTRIBUTES_VARIABLE, "").split(","):
         key, equals, value = pair.partition("=")
         if key.strip() and equals:
-            found[key.strip()] = unquote(value.strip())
+            attributes[key.strip()] = unquote(value.strip())
         elif pair.strip():
             _LOG.warning("resource attribute left out", extra=fields(variable=ATTRIBUTES_VARIABLE, text=pair.strip()))
     if name := environ.get(NAME_VARIABLE, "").strip():
-        found["service.name"] = name
-    return found
+        attributes["service.name"] = name
+    return attributes

@@ -1,10 +1,11 @@
-"""What an orchestrator asks a role over HTTP: is it alive, has it started, is it ready?
+"""HTTP probes of a role for an orchestrator: alive, started, ready.
 
-Beside gRPC health, since an orchestrator's own gRPC probes know neither TLS nor a state between started and ready.
-I1: `/live` says that the process answers, and nothing else: it never depends on recovery, NATS, the store or the disk.
-I2: `/started` is true from the moment recovery gets on, so that a long one is never taken for a hung start; how far it is,
-and what a role that is not ready is missing, is in the answer of `/ready`.
-Nothing here needs a key: an answer has no names and no data. Threading: event loop.
+They exist next to gRPC health, since an orchestrator's own gRPC probes know neither TLS nor a state between started and
+ready.
+I1: `/live` means only that the process answers: it never depends on recovery, NATS, the store or the disk. I2: `/started`
+is true once recovery makes progress, so that a long recovery is not taken for a hung start; the progress, and what a role
+that is not ready is missing, is in the answer of `/ready`. No probe needs a key: an answer has no names and no data.
+Threading: event loop.
 """
 
 from __future__ import annotations
@@ -21,42 +22,42 @@ READY_PATH: Final = "/ready"
 
 
 class ReplayProgress(NamedTuple):
-    """Bytes of log that a start has replayed, of all that it replays; a total of 0 is not known yet, or none."""
+    """Bytes of log that recovery has replayed, of its total; a total of 0 = unknown yet, or nothing to replay."""
 
     replayed_bytes: int = 0
     total_bytes: int = 0
 
 
 class ProbeAnswer(NamedTuple):
-    """One answer."""
+    """Answer to one probe."""
 
     status: HTTPStatus
     text: str
 
 
 class ReadinessState(Protocol):
-    """Whether a role serves, and what it waits for; `HealthBoard` has it."""
+    """State of a role: whether it serves, and which connections it lacks. `HealthBoard` implements it."""
 
     @property
     def is_ready(self) -> bool:
-        """True = the role serves."""
+        """Return True if the role serves."""
         ...
 
     @property
     def missing_legs(self) -> Sequence[str]:
-        """The names of what it is not connected to."""
+        """Return the names of legs that are not connected."""
         ...
 
 
 class Probes:
-    """What one role answers. `recovered` is asked of a role that recovers something; others have none."""
+    """Probes of one role. `recovered` returns the progress of recovery; None = the role recovers nothing."""
 
     def __init__(self, health: ReadinessState, *, recovered: Callable[[], ReplayProgress] | None = None) -> None:
         self._health = health
         self._recovered = recovered
 
     def answer(self, path: str) -> ProbeAnswer | None:
-        """What `path` asks; None where it is no probe."""
+        """Answer the probe `path`; None = the path is no probe."""
         if path == LIVE_PATH:
             return ProbeAnswer(HTTPStatus.OK, "live")
         if path == STARTED_PATH:
@@ -75,6 +76,6 @@ class Probes:
             return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {', '.join(missing)} not reached")
         replayed, total = self._recovered() if self._recovered else ReplayProgress()
         if replayed < total:
-            said = f"recovering: {replayed} of {total} bytes of log, {100 * replayed // total} %"
-            return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, said)
+            text = f"recovering: {replayed} of {total} bytes of log, {100 * replayed // total} %"
+            return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, text)
         return ProbeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "not ready")

@@ -1,9 +1,9 @@
-"""A role's spans on their way out: pushed each second, where there are any, on a thread of their own.
+"""Export of a role's spans: pushed each second if there are any, on a thread of its own.
 
-A push that fails is not repeated: its spans are dropped, and counted, and the outage is one line in the log. While one is
-under way the next gather, within the tracer's bound. So a collector that is away costs nothing but its spans.
-Failure: a defect of the push is logged, and costs what it held. At the end one more push is tried for at most `LAST_S`, if
-the one before it arrived.
+A failed push is not repeated: its spans are dropped and counted, and the outage is one line in the log. While a push is in
+flight further spans gather, within the tracer's bound. So a collector that is down costs only spans.
+Failure: a defect in a push is logged, and costs its spans. At the end one more push is tried for at most `LAST_S`, unless
+the one before failed.
 Threading: event loop; the push runs on the thread.
 """
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.tracing import Tracer
 
 INTERVAL_S: Final = 1.0
-"""Elsewhere 5 s. A trace is looked at by who has just made it; an idle role pushes nothing."""
+"""OpenTelemetry: 5 s. Traces are mostly read right after they were made; an idle role pushes nothing."""
 PUSH_SPANS_MAX: Final = 512
-"""Elsewhere likewise: 150 KB a message."""
+"""As in OpenTelemetry: 150 KB a message."""
 LAST_S: Final = 1.0
 EVENTS: Final = PushEvents(failing="traces are not taken", restored="traces are taken again", broke="traces broke")
 
@@ -39,7 +39,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class TraceExport:
-    """How one role exports its spans."""
+    """Export of one role's spans."""
 
     def __init__(
         self, role: str, tracer: Tracer, *, version: str, common: CommonSettings, clock: Clock, host: Host
@@ -53,7 +53,7 @@ class TraceExport:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Push until left; where nothing is traced, or goes nowhere, do nothing."""
+        """Push until left; without tracing or a collector do nothing."""
         if not self._tracer.is_on or not self._url:
             yield
             return

@@ -1,7 +1,7 @@
-"""Spans pushed to a collector by OTLP over gRPC, by OpenTelemetry's exporter; blocking, for a thread of its own.
+"""Spans pushed to an OTLP collector over gRPC, by OpenTelemetry's exporter; blocking, for a thread of its own.
 
-As metrics are (`eddyline.core.telemetry.metrics_otlp`): the same URL, and the exporter's own variables. Attributes and
-reasons go as they are.
+URL and variables are those of metrics (`eddyline.core.telemetry.metrics_otlp`). Attributes and reasons are exported
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OtlpSpanExporter:
-    """Exports for one role to one collector. Closed by whoever made it."""
+    """Exporter of one role to one collector. Its maker closes it."""
 
     def __init__(self, url: str, *, role: str, version: str, instance: str) -> None:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -33,14 +33,14 @@ class OtlpSpanExporter:
         self._failure = export_error_capture()
 
     def export(self, spans: Sequence[EndedSpan]) -> str:
-        """Send all; "" = they arrived, else why they did not. Takes at most `EXPORT_S`, less once it is closed."""
+        """Send all spans; return why that failed, or "". Takes at most `EXPORT_S`, less once it is closed."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         result = self._exporter.export([_span(span, self._resource) for span in spans])
         return "" if result is SpanExportResult.SUCCESS else self._failure.take_reason()
 
     def close(self) -> None:
-        """Break off what is under way. Any thread."""
+        """Break off an export in flight. Any thread."""
         self._exporter.shutdown()
 
 

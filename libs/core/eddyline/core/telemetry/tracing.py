@@ -1,12 +1,12 @@
-"""Traces: which records are followed from where they enter to the subscriber, and the spans of what happens to them.
+"""Traces: sampling of records where they enter, and the spans of their way to the subscriber.
 
-A record is sampled where it enters: one whose `traceparent` says so always, one without by chance, at the ratio that is set;
-at most `SAMPLED_MAX` a second either way. From there on its context travels, and whoever handles the batch, commit or frame
-that it is in makes one span: never one a record. Rejected: the SDK's tracer and `BatchSpanProcessor`, whose contexts
-are found by context variables, whose clock is not ours, and which do not count what they drop.
-I1: with a ratio of 0 `is_on` is False, nothing else is looked at, and nothing is made. I2: ended spans that wait to be
-exported are at most `SPANS_MAX`; what comes above is dropped, and counted.
-Threading: event loop. Who takes the spans out is `eddyline.core.telemetry.trace_export`.
+A record is sampled where it enters: always if its `traceparent` has the flag; without a `traceparent` by chance, at the
+ratio that is set; at most `SAMPLED_MAX` a second either way. From there its context goes with it, and each step that
+handles its batch, commit or frame makes one span: never one a record. Rejected: the SDK's tracer and
+`BatchSpanProcessor`, which find contexts by context variables, use their own clock, and do not count dropped spans.
+I1: with a ratio of 0 `is_on` is False, and the tracer reads and makes nothing. I2: at most `SPANS_MAX` ended spans wait for
+export; further ones are dropped and counted.
+Threading: event loop. `eddyline.core.telemetry.trace_export` exports the spans.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     Attributes = Mapping[str, Value]
 
 SAMPLED_MAX: Final = 20
-"""A second, at one process. Each costs some six spans, 30 us and 300 B in a collector: less than a thousandth of a core."""
+"""Sampled records a second, at one process. Each costs six spans, 30 us and 300 B in a collector: below 0.1 % of a core."""
 SPANS_MAX: Final = 2_048
-"""Elsewhere likewise. A megabyte; at most half a minute of what is sampled, so a collector may restart."""
+"""As in OpenTelemetry. 1 MB; half a minute of spans at the highest rate, so a collector may restart."""
 LINKS_MAX: Final = 16
-"""Contexts that a span names beside its parent: of other sampled records in one batch."""
+"""Contexts of other sampled records in the same batch that a span links to."""
 NONE: Final[Attributes] = MappingProxyType({})
-"""No attributes."""
+"""An empty set of attributes."""
 
 _NS_A_MS: Final = 1_000_000
 _NS_A_S: Final = 1_000_000_000
 _DRIFT_NS: Final = 5 * _NS_A_MS
-"""How far the wall clock may be from where it was seen last, before it is taken as new: it is told in milliseconds."""
+"""Drift between wall and monotonic clock above which the offset is measured again; the wall clock has milliseconds."""
 
 
 class SpanEvent(NamedTuple):
-    """Something within a span."""
+    """An event within a span."""
 
     name: str
     at_ns: int
 
 
 class EndedSpan(NamedTuple):
-    """What happened once, between two moments of the wall clock. `error` = a reason of the contract; "" = it went well."""
+    """A completed span, in wall clock time. `error` = a reason of the contract; "" = success."""
 
     name: str
     context: TraceContext
@@ -64,7 +64,7 @@ class EndedSpan(NamedTuple):
 
 
 class OpenSpan:
-    """A span that has begun. One that nobody ends is not exported."""
+    """A span that has started. It is exported only once `end` was called."""
 
     __slots__ = ("_attributes", "_events", "_is_over", "_links", "_name", "_parent", "_start_ns", "_tracer", "context")
 
@@ -88,25 +88,25 @@ class OpenSpan:
 
     @property
     def traceparent(self) -> str:
-        """What it tells those that it calls."""
+        """Return the header for calls made within the span."""
         return self.context.header()
 
     def event(self, name: str) -> None:
-        """Something is reached."""
+        """Add an event at the current time."""
         self._events.append(SpanEvent(name, self._tracer.now_ns()))
 
     def link(self, other: TraceContext) -> None:
-        """It is of another trace's record too. Beyond `LINKS_MAX` it is not said."""
+        """Link the span of another trace's record; links beyond `LINKS_MAX` are dropped."""
         if len(self._links) < LINKS_MAX:
             self._links.append(other)
 
     def end_and_start(self, name: str) -> OpenSpan:
-        """End it, and begin what comes of it."""
+        """End this span, and start a child of it."""
         self.end()
         return self._tracer.start_span(name, self.context)
 
     def end(self, error: str = "") -> None:
-        """It is over; a second time says nothing more."""
+        """End the span; only the first call has an effect."""
         if self._is_over:
             return
         self._is_over = True
@@ -126,7 +126,7 @@ class OpenSpan:
 
 
 class Tracer:
-    """One process's. `ratio` 0 to 1."""
+    """Tracer of one process. `ratio` 0 to 1."""
 
     def __init__(self, ratio: float, *, clock: Clock, rng: Random) -> None:
         self.is_on = ratio > 0
@@ -141,44 +141,45 @@ class Tracer:
         self.dropped_count = 0
 
     def start_root_span(self, name: str, traceparent: str = "", attributes: Attributes = NONE) -> OpenSpan | None:
-        """The first span here of a record that has come in; None = it is not sampled. `traceparent` = what it came with."""
+        """Start the first span of an incoming record, which came with `traceparent`; None = it is not sampled."""
         if not self.is_on:
             return None
         parent = self.sample(traceparent)
         return None if parent is None else self.start_span(name, parent, attributes)
 
     def sample(self, traceparent: str = "") -> TraceContext | None:
-        """Whether a record that has come in is followed: what it comes from, of span 0 where a trace begins with it."""
-        given = parse_traceparent(traceparent) if traceparent else None
-        if given is None:
+        """Decide whether an incoming record is sampled: return its parent, with span id 0 for a new trace; None = it is
+        not."""
+        parent = parse_traceparent(traceparent) if traceparent else None
+        if parent is None:
             if self._rng.random() >= self._ratio or not self._may_sample():
                 return None
             return TraceContext(self._rng.getrandbits(128) or 1, 0)
-        return given if given.is_sampled and self._may_sample() else None
+        return parent if parent.is_sampled and self._may_sample() else None
 
     def start_child_span(self, name: str, traceparent: str, attributes: Attributes = NONE) -> OpenSpan | None:
-        """A span of a record that was sampled elsewhere; None = it was not."""
+        """Start a span of a record that another process sampled; None = it did not."""
         parent = parse_traceparent(traceparent) if self.is_on and traceparent else None
         return self.start_span(name, parent, attributes) if parent is not None and parent.is_sampled else None
 
     def start_span(self, name: str, parent: TraceContext, attributes: Attributes = NONE) -> OpenSpan:
-        """A span within a trace."""
+        """Start a span with the given parent."""
         context = TraceContext(parent.trace_id, self._rng.getrandbits(64) or 1)
         return OpenSpan(self, name, context, parent if parent.span_id else None, attributes)
 
     def on_span_end(self, span: EndedSpan) -> None:
-        """A span waits to be exported, or is dropped for want of room."""
+        """Queue a completed span for export, or drop it if the queue is full."""
         if len(self._spans) >= SPANS_MAX:
             self.dropped_count += 1
         else:
             self._spans.append(span)
 
     def drain(self, limit: int = SPANS_MAX) -> list[EndedSpan]:
-        """The oldest spans that wait, at most `limit`; they wait no more."""
+        """Remove the oldest completed spans, at most `limit`, and return them."""
         return [self._spans.popleft() for _ in range(min(limit, len(self._spans)))]
 
     def now_ns(self) -> int:
-        """The wall clock, as fine as the monotonic one."""
+        """Return wall clock time with the resolution of the monotonic clock."""
         monotonic_ns = int(self._clock.monotonic_s() * _NS_A_S)
         wall_ns = self._clock.now_ms() * _NS_A_MS
         if not 0 <= monotonic_ns + self._offset_ns - wall_ns <= _DRIFT_NS:
@@ -196,4 +197,4 @@ class Tracer:
 
 
 NOOP_TRACER: Final = Tracer(0.0, clock=SystemClock(), rng=Random(0))
-"""Where nothing is traced."""
+"""A tracer that samples nothing."""

@@ -1,4 +1,4 @@
-"""What may lie in the data directory of a store at rest: what it names, and nothing beside it."""
+"""Checks the data directory of an idle store: named files, and no others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_files(link: Shard, fs: Fs, layout: Layout) -> None:
-    """Every file is named and every name has its file; nothing of ours was set aside. Raises AssertionError."""
+    """Check that every file is named, every named file exists, and none of ours was set aside. Raises AssertionError."""
     named = _named(link, layout)
     there: set[Path] = set()
     if fs.exists(layout.topics):

@@ -1,4 +1,4 @@
-"""What the crash sweeps do to a store: each operation, alone and beside others."""
+"""Scenarios of the crash sweeps: each operation of a store, alone and together with others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILLER: Final = "x" * 9_000
 
 
 async def appends(play: Play) -> None:
-    """Both classes of both kinds, several appends a group."""
+    """Append to topics of both classes and kinds, several appends a group."""
     log = await play.make("log")
     safe = await play.make("safe", durability=Durability.FSYNC)
     kv = await play.make("kv", Kind.KV, Durability.FSYNC)
@@ -29,7 +29,8 @@ async def appends(play: Play) -> None:
 
 
 async def mixed(play: Play) -> None:
-    """Both classes in one group: what needs the fdatasync must wait for it, what does not must not be lost by it."""
+    """Append in both classes in one group: FSYNC appends must wait for the fdatasync, DISK appends must not be lost by
+    it."""
     log = await play.make("log")
     safe = await play.make("safe", durability=Durability.FSYNC)
     for i in range(4):
@@ -39,7 +40,7 @@ async def mixed(play: Play) -> None:
 
 
 async def rotation(play: Play) -> None:
-    """WAL files that are full, and a frame larger than a file."""
+    """Fill WAL files, and write a frame larger than a file."""
     log = await play.make("log")
     safe = await play.make("safe", durability=Durability.FSYNC)
     for i in range(12):
@@ -49,7 +50,7 @@ async def rotation(play: Play) -> None:
 
 
 async def topics(play: Play) -> None:
-    """Topics come, go, and come again under their names, in the next WAL shard by turns; with segments and without."""
+    """Create, delete and recreate topics under the same names, each in the next WAL shard; with segments and without."""
     for round_ in range(3):
         for name, kind in (("a", Kind.LOG), ("b", Kind.KV)):
             durability = Durability.FSYNC if round_ == 1 else Durability.DISK
@@ -67,7 +68,7 @@ async def topics(play: Play) -> None:
 
 
 async def idle(play: Play) -> None:
-    """Reservations are given back and taken again."""
+    """Give reservations back and take them again."""
     topic = await play.make("log")
     await play.add(topic, log_rows("1"))
     await play.clock.pass_time(15)
@@ -75,12 +76,12 @@ async def idle(play: Play) -> None:
     await play.clock.pass_time(2)
     await play.add(topic, log_rows("3"), log_rows("4"))
     engine, live = play.link._engine, play.link._table.get("log")
-    engine.reserve(live, live.staged_seq)  # given back in the very moment an append comes
+    engine.reserve(live, live.staged_seq)  # given back at the moment of an append
     await play.add(topic, log_rows(f"5{FILLER}"))
 
 
 async def sealing(play: Play) -> None:
-    """Segments by records, of both kinds, read while they come."""
+    """Seal segments by record count, of both kinds, with concurrent reads."""
     log = await play.make("log")
     kv = await play.make("kv", Kind.KV, Durability.FSYNC)
     for i in range(3):
@@ -91,7 +92,7 @@ async def sealing(play: Play) -> None:
 
 
 async def checkpoints(play: Play) -> None:
-    """All that a checkpoint does: frames carried, some sealed, the cut, the catalog, the trim; appends meanwhile."""
+    """Take a checkpoint with all its steps: carry, seal, cut, catalog, trim; with concurrent appends."""
     log = await play.make("log")
     kv = await play.make("kv", Kind.KV)
     safe = await play.make("safe", durability=Durability.FSYNC)
@@ -109,7 +110,7 @@ async def checkpoints(play: Play) -> None:
 
 
 async def caps(play: Play) -> None:
-    """Caps by records and by bytes evict; a cap that refuses refuses; over frames and over segments."""
+    """Evict by caps of records and bytes, and refuse appends at a refusing cap; over frames and segments."""
     few = await play.make("few", config=TopicConfig(cap_records=3))
     small = await play.make("small", durability=Durability.FSYNC, config=TopicConfig(cap_bytes=150))
     full = await play.make("full", config=TopicConfig(cap_records=4, discard=Discard.REJECT))
@@ -126,7 +127,7 @@ async def caps(play: Play) -> None:
 
 
 async def ages(play: Play) -> None:
-    """TTL, over frames and over segments, to the last record."""
+    """Expire records by TTL, over frames and segments, to the last record."""
     log = await play.make("log", config=TopicConfig(ttl_ms=3_000))
     kv = await play.make("kv", Kind.KV, Durability.FSYNC, TopicConfig(ttl_ms=5_000))
     for i in range(3):
@@ -141,7 +142,7 @@ async def ages(play: Play) -> None:
 
 
 async def updates(play: Play) -> None:
-    """Settings change, and what is due by the new ones goes."""
+    """Change settings; records that expire by the new ones are evicted."""
     log = await play.make("log")
     await play.add(log, log_rows("a", "b", "c", "d", "e"))
     await play.update(log, ConfigChange(cap_records=3))
@@ -156,7 +157,7 @@ async def updates(play: Play) -> None:
 
 
 async def ephemeral(play: Play) -> None:
-    """Records in memory alone, beside others; a floor at every start, and never a seq twice."""
+    """Append to EPHEMERAL topics and others; every start moves a floor, and no seq is assigned twice."""
     memory = await play.make("memory", durability=Durability.EPHEMERAL)
     capped = await play.make("capped", durability=Durability.EPHEMERAL, config=TopicConfig(cap_records=3))
     log = await play.make("log")
@@ -171,7 +172,7 @@ async def ephemeral(play: Play) -> None:
 
 
 async def full_store(play: Play) -> None:
-    """A prologue: topics of all kinds, segments, unsegmented frames, floors, deletions, checkpoints."""
+    """Prologue: topics of all kinds, segments, unsegmented frames, floors, deletions, checkpoints."""
     log = await play.make("log", config=TopicConfig(cap_records=9))
     kv = await play.make("kv", Kind.KV)
     safe = await play.make("safe", durability=Durability.FSYNC, config=TopicConfig(ttl_ms=60_000))
@@ -191,11 +192,11 @@ async def full_store(play: Play) -> None:
 
 
 async def restart(play: Play) -> None:
-    """A start of a store that has everything, and its clean stop."""
+    """Start a store that has everything, and stop it cleanly."""
 
 
 async def deletes(play: Play) -> None:
-    """Records deleted by seq, key and tag, from frames and from segments, of both kinds; partly dead segments rewritten."""
+    """Delete records by seq, key and tag, in frames and segments, of both kinds; rewrite partly dead segments."""
     log = await play.make("log")
     kv = await play.make("kv", Kind.KV, Durability.FSYNC)
     for i in range(2):
@@ -214,7 +215,7 @@ async def deletes(play: Play) -> None:
 
 
 async def merging(play: Play) -> None:
-    """Small segments become one; partly dead ones are rewritten, dead ones go; appends and reads meanwhile."""
+    """Merge small segments, rewrite partly dead ones, remove dead ones; with concurrent appends and reads."""
     log = await play.make("log", config=TopicConfig(cap_records=14))
     kv = await play.make("kv", Kind.KV)
     for i in range(5):
@@ -235,7 +236,7 @@ async def merging(play: Play) -> None:
 
 
 async def bases(play: Play) -> None:
-    """A fold gets a base, and again, and its log is trimmed past it."""
+    """Make two bases of a fold, and trim its log up to them."""
     kv = await play.make("kv", Kind.KV, config=TopicConfig(cap_records=3))
     safe = await play.make("safe", Kind.KV, Durability.FSYNC, TopicConfig(ttl_ms=2_000))
     play.link._parts.maintenance._planner._bases._freed_bytes_min = 1
@@ -249,7 +250,7 @@ async def bases(play: Play) -> None:
 
 
 async def erasing(play: Play) -> None:
-    """What was deleted is gone from the disk, wherever it lay."""
+    """Erase deleted records from every file."""
     log = await play.make("log")
     kv = await play.make("kv", Kind.KV)
     await play.add(log, log_rows("a-secret", "b-kept"), log_rows("c-secret"))

@@ -1,7 +1,7 @@
-"""Stop the machine at every file-system and catalog call of a scenario, recover, judge, recover again, go on.
+"""Crash sweep: stops the machine at every file-system and catalog call of a scenario, recovers, checks, recovers again.
 
 The death of the process is tried at every call; a power failure, or the same loss without a reboot, with outcomes of the
-disk drawn by the call's number: as many as are asked for. A scenario may begin with a prologue, whose calls are not swept.
+disk drawn by the call's number: as many as the plan has. A scenario may begin with a prologue, whose calls are not swept.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from tests.support.sim.fs import CrashKind
 
 PARTS: Final = 4
-"""A sweep is cut in so many, which run beside each other."""
+"""Parts of a sweep, which run in parallel."""
 
 
 class Scenario(Protocol):
-    """What is done to a store; its name is the sweep's."""
+    """Operations on a store; the function's name is the sweep's."""
 
     @property
     def __name__(self) -> str: ...
@@ -43,7 +43,7 @@ class Scenario(Protocol):
 
 
 class Tuning(NamedTuple):
-    """Settings of the swept store: segments of few records, and checkpoints only when they are asked for."""
+    """Settings of the swept store: segments of few records, and checkpoints only on request."""
 
     seal_records: int = 4
     checkpoint_bytes: int = 1 << 30
@@ -52,23 +52,23 @@ class Tuning(NamedTuple):
     compression: str = "lz4"
 
 
-class Break(NamedTuple):
-    """How a prologue ends that does not end well: at a call, in this way."""
+class PrologueCrash(NamedTuple):
+    """Crash of a prologue: at which call, and how."""
 
     crash_at: int
     end: End
 
 
-class Plan(NamedTuple):
-    """One sweep. `powers` = power failures tried at each call, or at each `power_every`th, beside the death of the process.
+class SweepPlan(NamedTuple):
+    """One sweep. `powers` = power failures tried at each call, or at each `power_every`th, besides the death of the process.
 
-    `every` samples the calls themselves where there are many. A prologue comes
-    before what is swept, and ends with a clean stop unless it is broken.
+    `every` samples the calls if there are many. A prologue runs before the swept scenario, and ends with a clean stop unless
+    `broken` is given.
     """
 
     scenario: Scenario
     prologue: Scenario | None = None
-    broken: Break | None = None
+    broken: PrologueCrash | None = None
     tuning: Tuning = Tuning()
     powers: int = 2
     power_every: int = 1
@@ -76,20 +76,20 @@ class Plan(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the sweep in test ids."""
         shards = f"-{self.tuning.wal_shards}-shards" if self.tuning.wal_shards > 1 else ""
         broken = f"-after-{self.broken.end}-at-{self.broken.crash_at}" if self.broken is not None else ""
         return self.scenario.__name__ + shards + broken
 
     @property
-    def is_judged(self) -> bool:
-        """True = a clean stop is judged before the scenario begins."""
+    def is_checked(self) -> bool:
+        """True = the state after a clean stop is checked before the scenario begins."""
         return self.prologue is not None and self.broken is None
 
 
 @dataclass
-class Life:
-    """A machine with its history: what one run leaves, and the next begins with."""
+class MachineHistory:
+    """A machine with its history: disk, fold and clock pass from one run to the next."""
 
     tuning: Tuning
     fs: SimFs = field(default_factory=SimFs)
@@ -99,11 +99,11 @@ class Life:
 
     @property
     def now(self) -> Moment:
-        """The moment at which a store begins."""
+        """Return the time at which a store starts."""
         return Moment(self.clock.now_ms(), self.clock.now_ms())
 
     def store(self) -> AbstractAsyncContextManager[Shard]:
-        """The store on this machine."""
+        """Open the store on this machine."""
         tuning = self.tuning
         return sim_store(
             self.fs,
@@ -116,19 +116,19 @@ class Life:
             compression=tuning.compression,
         )
 
-    def copy(self, seed: int) -> Life:
-        """An independent one at rest; what a crash of it leaves is the seed's."""
+    def copy(self, seed: int) -> MachineHistory:
+        """Return an independent copy at rest; the seed decides the outcome of its crashes."""
         fold = deepcopy(self.fold)
         fold._random.seed(seed)
         fs, clock = self.fs.reboot("kill", seed=seed), ManualClock(self.clock.now_ms())
-        return Life(self.tuning, fs, fold, clock, deepcopy(self.history))
+        return MachineHistory(self.tuning, fs, fold, clock, deepcopy(self.history))
 
-    async def run(self, scenario: Scenario, *, judged: bool = False) -> bool:
-        """Run until done or stopped; True = the machine stopped. `judged` = first the clean stop before it is."""
+    async def run(self, scenario: Scenario, *, checked: bool = False) -> bool:
+        """Run until done or stopped; True = the machine stopped. `checked` = check the state after the clean stop first."""
         try:
             async with self.store() as link:
-                await settle()  # the store's own first round is over: a scenario's are alone
-                if judged:
+                await settle()  # the store's own first round is over: only the scenario runs rounds from here on
+                if checked:
                     await self.history.judge(link, "clean", self.now)
                 await scenario(Play(link, self.history, self.clock))
         except BaseException:
@@ -138,13 +138,13 @@ class Life:
         return self.fs.crashed
 
     def reboot(self, end: End, seed: int, *, crash_at: int | None = None) -> None:
-        """The machine as the next boot finds it."""
-        lossy: CrashKind = "detach" if (seed // 10 + seed) % 2 else "power"  # both of each outcome's number
+        """Reboot the machine after an end of this kind."""
+        lossy: CrashKind = "detach" if (seed // 10 + seed) % 2 else "power"  # half of the outcomes each
         self.fs = self.fs.reboot(lossy if end == "power" else "kill", seed=seed, crash_at=crash_at)
         self.fold = self.fold.power() if end == "power" else self.fold.kill()
 
     async def recover(self, end: End, *, goes_on: bool) -> None:
-        """Recover, judge, recover again: the same; where asked go on, and recover once more."""
+        """Recover, check, recover again to the same state; with `goes_on` append, and recover once more."""
         async with self.store() as link:
             await self.history.judge(link, end, self.now)
             before = [await look(link, topic.name) for topic in self.history.current()]
@@ -168,7 +168,7 @@ class Life:
 
 
 async def go_on(play: Play) -> None:
-    """Every topic takes what comes next, and so does the store."""
+    """Check that every topic takes appends, and the store new topics."""
     for topic in play.history.current():
         await play.add(topic, kv_rows(("k", "after")) if topic.kind is Kind.KV else log_rows("after"))
     await play.upkeep()
@@ -176,9 +176,9 @@ async def go_on(play: Play) -> None:
     await play.check()
 
 
-async def begun(plan: Plan) -> Life:
-    """A machine as the scenario finds it."""
-    life = Life(plan.tuning)
+async def begun(plan: SweepPlan) -> MachineHistory:
+    """Make the machine on which the scenario begins."""
+    life = MachineHistory(plan.tuning)
     if plan.prologue is not None:
         life.fs.crash_at = plan.broken.crash_at if plan.broken is not None else None
         assert await life.run(plan.prologue) is (plan.broken is not None)
@@ -186,11 +186,11 @@ async def begun(plan: Plan) -> Life:
     return life
 
 
-def sweep(plan: Plan, part: int) -> int:
-    """Every crash of one part of a sweep; how many were tried."""
+def sweep(plan: SweepPlan, part: int) -> int:
+    """Try every crash of one part of a sweep. Returns their number."""
     beginning = asyncio.run(begun(plan))  # noqa: TID251
     whole, tried = beginning.copy(0), 0
-    assert not asyncio.run(whole.run(plan.scenario, judged=plan.is_judged))  # noqa: TID251
+    assert not asyncio.run(whole.run(plan.scenario, checked=plan.is_checked))  # noqa: TID251
     for crash_at in range(1 + part * plan.every, whole.fs.calls + 1, PARTS * plan.every):
         for outcome in range(plan.powers + 1 if crash_at % plan.power_every == 0 else 1):
             tried += 1
@@ -198,14 +198,15 @@ def sweep(plan: Plan, part: int) -> int:
     return tried
 
 
-async def one_crash(plan: Plan, beginning: Life, crash_at: int, outcome: int) -> None:
-    """Crash at a call; outcome 0 is kill, the others are power failures. Of each call one outcome is gone on from."""
+async def one_crash(plan: SweepPlan, beginning: MachineHistory, crash_at: int, outcome: int) -> None:
+    """Crash at a call; outcome 0 is a kill, the others are power failures. After one outcome a call the store is used
+    again."""
     end: End = "power" if outcome else "kill"
     seed = crash_at * 10 + outcome
     try:
         life = beginning.copy(seed)
         life.fs.crash_at = crash_at
-        assert await life.run(plan.scenario, judged=plan.is_judged)
+        assert await life.run(plan.scenario, checked=plan.is_checked)
         life.reboot(end, seed)
         if plan.broken is not None and plan.broken.end == "power":
             end = "power"

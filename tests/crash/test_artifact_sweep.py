@@ -1,4 +1,4 @@
-"""Stop the machine at every call of an artifact's publication: it is whole, or what is left the next export removes."""
+"""Crash at every call of an artifact's publication: it is complete, or the next export removes its remains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def manifest_of(seq: int) -> Manifest:
 
 
 def read_back(fs: SimFs, scratch: Path) -> None:
-    """What an export makes to read its tables back: links to them and a database, in directories, and what removes them."""
+    """Make and remove the links, directories and database with which an export reads its tables back."""
     for directory in (scratch, scratch / "links", scratch / "tables"):
         fs.mkdir(directory)
     for path in (scratch / "links" / "000000.sst", scratch / "tables" / "CURRENT"):
@@ -49,7 +49,7 @@ def read_back(fs: SimFs, scratch: Path) -> None:
 
 
 def export(fs: SimFs, seq: int) -> Pointer:
-    """As an export does, with a table of bytes."""
+    """Publish an artifact as an export does, with a table of bytes."""
     artifact_store, manifest = LocalArtifactStore(fs, ROOT, holder=""), manifest_of(seq)
     with artifact_store.draft("kv") as draft:
         file = fs.open(draft / "data" / "000000.sst", create=True)
@@ -65,7 +65,7 @@ def export(fs: SimFs, seq: int) -> Pointer:
 
 
 def begun(seed: int) -> SimFs:
-    """A disk with two artifacts."""
+    """Make a disk with two artifacts."""
     fs = SimFs(seed)
     fs.mkdir(ROOT.parent)
     fs.fsync_dir(ROOT.parent.parent)
@@ -75,7 +75,7 @@ def begun(seed: int) -> SimFs:
 
 
 def check_whole(fs: SimFs, at_least: int) -> int:
-    """All that has a name is whole, and the latest is there; its seq."""
+    """Check that every named artifact is complete. Returns the seq of the latest one."""
     artifact_store = LocalArtifactStore(fs, ROOT, holder="")
     for name in artifact_store.names("kv"):
         manifest = decode_named_manifest(name, artifact_store.manifest("kv", name))
@@ -88,7 +88,7 @@ def check_whole(fs: SimFs, at_least: int) -> int:
     return pointer.seq
 
 
-def test_a_stop_at_every_call_leaves_a_whole_artifact_or_what_the_next_export_removes() -> None:
+def test_a_crash_at_every_call_leaves_a_complete_artifact_or_remains_for_the_next_export() -> None:
     fs = begun(0)
     first = fs.calls + 1
     export(fs, 3)

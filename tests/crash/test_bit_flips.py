@@ -1,7 +1,6 @@
-"""One bit turned in every byte of a store's files: always the right answer, a loss told as a gap, or a named error.
+"""One flipped bit in every byte of a store's files: the right answer, a gap for a loss, or a domain error.
 
-A WAL file with every type of frame and the identity are read by a start, segments by reads of an open store, the catalog's
-values by a start.
+A start reads a WAL file with every type of frame, the identity, and the catalog's values; an open store reads the segments.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Gap, GapReason
 from eddyline.store.shard.lifecycle import IdentityMismatch
 from eddyline.store.storage.layout import Layout, wal_file
-from tests.crash.sweep import Life, Tuning
+from tests.crash.sweep import MachineHistory, Tuning
 from tests.support.manual_clock import settle
 from tests.support.models.history import Seen, look
 from tests.support.models.recorded_store import Play, kv_rows, log_rows
@@ -35,12 +34,13 @@ pytestmark = pytest.mark.crash
 
 LAYOUT = Layout(settings().directory)
 TAIL = "tail"
-"""The topic of the last frame: what no completed fdatasync covered is cut where it is damaged, and nothing was promised."""
+"""Topic of the last frame: a damaged frame that no completed fdatasync covers is cut, and was not acknowledged as
+durable."""
 
 
-async def furnished() -> Life:
-    """A killed store whose newest WAL file has every type of frame, with segments and a catalog."""
-    life = Life(Tuning())
+async def furnished() -> MachineHistory:
+    """Make a killed store whose newest WAL file has every type of frame, with segments and a catalog."""
+    life = MachineHistory(Tuning())
     async with life.store() as link:
         await settle()
         play = Play(link, life.history, life.clock)
@@ -62,7 +62,9 @@ async def furnished() -> Life:
         await play.clock.pass_time(15)
         await play.add(tail, log_rows("1"))
         life.fs.crash_at = life.fs.calls + 10_000
-        stopped = Life(life.tuning, life.fs.reboot("kill"), deepcopy(life.fold).kill(), life.clock, life.history)
+        stopped = MachineHistory(
+            life.tuning, life.fs.reboot("kill"), deepcopy(life.fold).kill(), life.clock, life.history
+        )
     return stopped.copy(0)
 
 
@@ -71,8 +73,8 @@ async def seen(link: Shard) -> dict[str, Seen]:
     return {name: await look(link, name) for name in names if name != TAIL}
 
 
-async def verdict(life: Life, right: dict[str, Seen]) -> str:
-    """What a start and reads of everything come to."""
+async def verdict(life: MachineHistory, right: dict[str, Seen]) -> str:
+    """Start the store and read everything. Returns the outcome."""
     try:
         async with life.store() as link:
             found = await seen(link)
@@ -85,7 +87,7 @@ async def verdict(life: Life, right: dict[str, Seen]) -> str:
 
 
 def _records(topics: dict[str, Seen]) -> dict[str, tuple[list[object], object]]:
-    """All but what a loss of unsynced bytes tells: a gap behind each topic that may have lost some."""
+    """Drop the gaps of lost unsynced bytes, at the end of each topic that may have lost some."""
     told = GapReason.UNSYNCED
     return {
         name: ([item for item in one.reads[0] if not (isinstance(item, Gap) and item.reason is told)], one.entries)
@@ -93,8 +95,8 @@ def _records(topics: dict[str, Seen]) -> dict[str, tuple[list[object], object]]:
     }
 
 
-async def flips_of_starts(life: Life, path: Path, count: int) -> dict[str, list[int]]:
-    """The verdicts on one bit turned in each of the first `count` bytes of a file."""
+async def flips_of_starts(life: MachineHistory, path: Path, count: int) -> dict[str, list[int]]:
+    """Flip one bit in each of the first `count` bytes of a file. Returns the bytes by outcome."""
     async with life.copy(1).store() as link:
         right = await seen(link)
     verdicts: dict[str, list[int]] = {}
@@ -105,7 +107,7 @@ async def flips_of_starts(life: Life, path: Path, count: int) -> dict[str, list[
     return verdicts
 
 
-def told(verdicts: dict[str, list[int]], name: str, record_property: Callable[[str, object], None]) -> None:
+def report(verdicts: dict[str, list[int]], name: str, record_property: Callable[[str, object], None]) -> None:
     for word in ("right", "told", "named"):
         record_property(f"bit flips of {name}: {word}", len(verdicts.pop(word, [])))
     assert not verdicts, f"{name}: {verdicts}"
@@ -117,13 +119,13 @@ def test_bit_flipped_in_a_wal_file(record_property: Callable[[str, object], None
     newest = max(name for name in life.fs.listdir(directory) if name.endswith(".wal"))
     path = wal_file(directory, int(newest[:16], 16))
     used = len(bytes(life.fs.content(path)).rstrip(b"\0")) + 16
-    told(asyncio.run(flips_of_starts(life, path, used)), "a WAL file", record_property)  # noqa: TID251
+    report(asyncio.run(flips_of_starts(life, path, used)), "a WAL file", record_property)  # noqa: TID251
 
 
 def test_bit_flipped_in_the_identity(record_property: Callable[[str, object], None]) -> None:
     life = asyncio.run(furnished())  # noqa: TID251
     count = len(life.fs.content(LAYOUT.identity))
-    told(asyncio.run(flips_of_starts(life, LAYOUT.identity, count)), "an identity", record_property)  # noqa: TID251
+    report(asyncio.run(flips_of_starts(life, LAYOUT.identity, count)), "an identity", record_property)  # noqa: TID251
 
 
 def test_bit_flipped_in_the_catalog(record_property: Callable[[str, object], None]) -> None:
@@ -141,7 +143,7 @@ def test_bit_flipped_in_the_catalog(record_property: Callable[[str, object], Non
                 verdicts.setdefault(await verdict(damaged, right), []).append(at)
         return verdicts
 
-    told(asyncio.run(flips()), "a catalog", record_property)  # noqa: TID251
+    report(asyncio.run(flips()), "a catalog", record_property)  # noqa: TID251
 
 
 def test_bit_flipped_in_a_segment(record_property: Callable[[str, object], None]) -> None:
@@ -163,4 +165,4 @@ def test_bit_flipped_in_a_segment(record_property: Callable[[str, object], None]
                     verdicts.setdefault(word, []).append(at)
         return verdicts
 
-    told(asyncio.run(flips()), "a segment", record_property)  # noqa: TID251
+    report(asyncio.run(flips()), "a segment", record_property)  # noqa: TID251

@@ -1,6 +1,6 @@
-"""Stop the machine at every call of an import's landing: afterwards all of it is there, or nothing is.
+"""Crash at every call of an import's commit: afterwards all of it is in the store, or nothing.
 
-What is staged is made by hand on the simulated disk: tables and a base's temporary, as `importing.py` leaves them.
+The staged files are made by hand on the simulated disk: tables and a base's temporary, as `importing.py` leaves them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ENTRIES: Final = Batch.from_rows(
 
 
 async def land(link: Shard, fs: SimFs) -> None:
-    """Stage by hand, and land."""
+    """Stage files by hand, and commit the import."""
     topic = link._table.get("t")
     imports = link._parts.folds.artifacts.imports
     source = next_source(topic)._replace(is_base=True, base_seq=SEQ)
@@ -72,7 +72,7 @@ async def begin(link: Shard, durability: Durability) -> None:
 
 
 async def is_landed(link: Shard) -> bool:
-    """All of it is there, or nothing."""
+    """Return whether the import is in the store; part of it is an error."""
     info = await link.get_topic("t")
     page = await link.batch_get_entries("t", [b"a", b"b"])
     position = (await link.get_source("s")).position
@@ -88,7 +88,7 @@ async def is_landed(link: Shard) -> bool:
 
 
 async def goes_on(link: Shard, fs: SimFs) -> None:
-    """Land it where it has not, then append, checkpoint and be read."""
+    """Commit the import if it is not there, then append, checkpoint and read."""
     if not (await link.get_topic("t")).head_seq:
         await land(link, fs)
     assert await is_landed(link)
@@ -108,7 +108,7 @@ def check_files(link: Shard, fs: SimFs) -> None:
 
 
 async def run(fs: SimFs, fold: SimFold, clock: ManualClock, durability: Durability, *, stop: int = 0) -> range:
-    """Begin and land, stopped at call `stop`; the calls of the landing and of a checkpoint behind it."""
+    """Begin and commit, stopped at call `stop`. Returns the calls of the commit and of the checkpoint after it."""
     calls = range(0)
     try:
         async with sim_store(fs, fold, clock, scrub_bytes_per_s=0) as link:
@@ -128,7 +128,7 @@ async def run(fs: SimFs, fold: SimFold, clock: ManualClock, durability: Durabili
 
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
-async def test_a_stop_at_every_call_leaves_all_or_nothing(durability: Durability) -> None:
+async def test_a_crash_at_every_call_leaves_all_or_nothing(durability: Durability) -> None:
     calls = await run(SimFs(), SimFold(0), ManualClock(), durability)
     assert len(calls) >= 10
     outcomes = set[bool]()
@@ -143,7 +143,7 @@ async def test_a_stop_at_every_call_leaves_all_or_nothing(durability: Durability
                 check_files(link, disk)
                 landed = await is_landed(link)
                 outcomes.add(landed)
-                # A power failure may have moved the head of a topic that reserves seqs: it is not new any more.
+                # A power failure may have moved the head of a topic that reserves seqs: then the topic is not new.
                 if landed or not link._table.get("t").staged_seq:
                     landed = True
                     await goes_on(link, disk)
@@ -156,7 +156,7 @@ async def test_a_stop_at_every_call_leaves_all_or_nothing(durability: Durability
     assert outcomes == {False, True}
 
 
-async def test_a_fold_that_is_gone_is_made_of_the_imported_base() -> None:
+async def test_a_missing_fold_is_rebuilt_from_the_imported_base() -> None:
     fs = SimFs()
     await run(fs, SimFold(0), ManualClock(), Durability.FSYNC)
     async with sim_store(fs, SimFold(0), ManualClock()) as link:

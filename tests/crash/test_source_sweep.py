@@ -1,4 +1,4 @@
-"""A source whose settings change, stopped at every file-system call: each update is there whole once it was answered."""
+"""Changes of a source's settings with a crash at every file-system call: each acknowledged update survives, complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHANGES: Final = (
 
 
 @pytest.mark.parametrize("then", ["kill", "power"])
-async def test_every_crash_leaves_the_last_answered_update_or_the_one_under_way(then: CrashKind) -> None:
+async def test_every_crash_leaves_the_last_acknowledged_update_or_the_one_in_flight(then: CrashKind) -> None:
     crash_at, swept = 1, 0
     while True:
         machine = Machine(seed=crash_at)

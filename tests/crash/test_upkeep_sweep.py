@@ -1,7 +1,7 @@
-"""Stop the machine at every call of each of the store's own jobs: what was read before is read after it was done again.
+"""Crash at every call of each background job of the store: reads return the same before and after the job is repeated.
 
-Each crash is the death of the process and two power failures. What is deleted stays deleted, floors stay, the fold is the
-same; and once the job has run again no file is left that nothing names.
+Each crash is the death of the process and two power failures. Deleted records stay deleted, floors stay, the fold is the
+same; and once the job has run again every file is named.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTCOMES: tuple[tuple[CrashKind, int], ...] = (("kill", 0), ("power", 1), ("powe
 
 
 class Job(NamedTuple):
-    """What is there before, and the work that is stopped."""
+    """A preparation, and the job that is stopped."""
 
     make: Callable[[Shard], Awaitable[None]]
     work: Callable[[Shard], Awaitable[None]]
@@ -114,7 +114,7 @@ JOBS = {
 
 
 async def seen(link: Shard) -> list[object]:
-    """All that readers see."""
+    """Read everything that readers see."""
     found: list[object] = [info.name for info in await link.list_topics("", "", 10)]
     info = await link.get_topic("t")
     found += [info.head_seq, info.earliest_seq, info.evict_floor, info.record_count, info.record_bytes]
@@ -126,7 +126,7 @@ async def seen(link: Shard) -> list[object]:
 
 
 def check_files(link: Shard, fs: SimFs) -> None:
-    """Every file below topics/ is named, and none was set aside."""
+    """Check that every file below topics/ is named, and none was set aside."""
     layout = Layout(settings().directory)
     topic = link._table.get("t")
     named = {segment.path.name for segment in topic.segments}
@@ -138,7 +138,7 @@ def check_files(link: Shard, fs: SimFs) -> None:
 
 
 async def run(job: Job, fs: SimFs, fold: SimFold, clock: ManualClock, *, stop: int = 0) -> tuple[list[object], range]:
-    """Make and work; what was seen before, and the calls of the work. Stopped at call `stop`."""
+    """Prepare and run the job, stopped at call `stop`. Returns what readers saw before, and the calls of the job."""
     before: list[object] = []
     calls = range(0)
     try:
@@ -158,7 +158,7 @@ async def run(job: Job, fs: SimFs, fold: SimFold, clock: ManualClock, *, stop: i
 
 
 @pytest.mark.parametrize("name", JOBS)
-async def test_a_stop_at_every_call_changes_nothing_that_is_seen(name: str) -> None:
+async def test_a_crash_at_every_call_changes_no_read(name: str) -> None:
     job = JOBS[name]
     _, calls = await run(job, SimFs(), SimFold(0), ManualClock())
     assert len(calls) >= 5

@@ -1,15 +1,15 @@
-"""What a simulation asked of a store and what it was told; and the judgement of the store after each recovery.
+"""Book of a simulation: appends with their answers, and the checks of the store after each recovery.
 
-Every record carries an id in its tag, unique in the whole simulation, so that each one found is traced to its append. An
-append may be tried several times (retries); what is known of it is the sum of its tries. What must hold after a recovery:
+Every record carries an id in its tag, unique in the whole simulation, so that each record read is traced to its append. An
+append may be tried several times (retries); the book joins the answers of all tries. After a recovery must hold:
 
-- what an earlier recovery showed is there unchanged: a recovery syncs what it shows
-- acknowledged: there, at its seqs; missing only where power went, of a DISK topic, under an UNSYNCED gap
-- unknown: whole or not at all, and from then on for good; refused: not there; nothing twice, nothing of nobody
-- a seq once seen with a record never shows another one
+- records read after an earlier recovery: there, unchanged: a recovery syncs the records that it serves
+- acknowledged: there, at its seqs; missing only after a power failure, in a DISK topic, under an UNSYNCED gap
+- unknown: complete or absent, and so from then on; refused: absent; no record twice, none without an append
+- a seq once read with a record never has another one
 - a writer's position is never ahead of its records, nor behind them; without power loss it never goes back
-- expected versions and heads held where the append went in
-- a fold is what its log gives, or after power loss ahead of it, and then only until the key is written again
+- expected versions and heads were true for each append that is there
+- a fold equals its log, or after a power failure is ahead of it, and then only until the key is written again
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Ask:
-    """One append, however often it is tried."""
+class TrackedAppend:
+    """One append, over all its tries."""
 
     ids: tuple[str, ...]
     ops: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Ask:
 class TopicBook:
     """One topic of one epoch. `gone` is None while the outcome of its deletion is unknown.
 
-    `excused` = moves of writers that only the fold has: it was ahead of its log when power had gone.
+    `excused` = moves of writers that only the fold has: it was ahead of its log after a power failure.
     """
 
     name: str
@@ -54,7 +54,7 @@ class TopicBook:
     kind: Kind
     durability: Durability
     gone: bool | None = False
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[TrackedAppend] = field(default_factory=list)
     seen: dict[int, str] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -63,7 +63,7 @@ class TopicBook:
     ahead: dict[bytes, int] = field(default_factory=dict)
 
     def see(self, seq: int, record_id: str | None) -> None:
-        """A record was shown, or an append acknowledged: nothing else may ever be at this seq."""
+        """Note a record read or acknowledged: no other record may ever have this seq."""
         assert record_id is not None
         assert self.seen.setdefault(seq, record_id) == record_id, (
             f"{self.name}: seq {seq} was {self.seen[seq]} and is {record_id}"
@@ -71,11 +71,11 @@ class TopicBook:
 
     @property
     def last_seq(self) -> int:
-        """The last that was shown to anybody, a gap's own seq included."""
+        """The highest seq read by any reader, a gap's own seq included."""
         return max([0, *self.seen, *(gap.seq for gap in self.gaps)])
 
     def in_gap(self, first_seq: int, last_seq: int) -> bool:
-        """True = power loss of these seqs was told."""
+        """Return whether an UNSYNCED gap covers these seqs."""
         return any(
             gap.reason == GapReason.UNSYNCED and gap.first_seq <= first_seq and last_seq <= gap.last_seq
             for gap in self.gaps
@@ -83,19 +83,19 @@ class TopicBook:
 
 
 class Book:
-    """All topics ever, by epoch."""
+    """All topics of a simulation, by epoch."""
 
     def __init__(self) -> None:
         self.topics: dict[int, TopicBook] = {}
         self.names: dict[str, tuple[Kind, Durability]] = {}
 
     def current(self, name: str) -> TopicBook | None:
-        """The newest topic of this name that is not surely gone."""
+        """Return the newest topic of this name that is not known to be deleted."""
         alive = [topic for topic in self.topics.values() if topic.name == name and topic.gone is not True]
         return max(alive, key=lambda topic: topic.epoch) if alive else None
 
     def made(self, name: str, epoch: int) -> TopicBook:
-        """A creation was acknowledged, or found after a crash."""
+        """Note a topic whose creation was acknowledged, or that exists after a crash."""
         kind, durability = self.names[name]
         assert epoch not in self.topics, "an epoch is used once"
         older = [topic.epoch for topic in self.topics.values() if topic.name == name]
@@ -104,7 +104,7 @@ class Book:
         return topic
 
     async def judge(self, link: Shard, *, power: bool) -> None:
-        """Hold a recovered store, before anybody uses it, against everything. `power` = since the last judgement it went."""
+        """Check a recovered store, before any use, against the book. `power` = a power failure since the last check."""
         for name in sorted(self.names):
             known = self.current(name)
             try:
@@ -120,11 +120,11 @@ class Book:
                     known.gone = True
                 known = self.made(name, info.epoch)
             known.gone = False
-            await _Judgement(known, link, power).run()
+            await _TopicCheck(known, link, power).run()
 
 
-class _Judgement:
-    """One topic after one recovery."""
+class _TopicCheck:
+    """Checks one topic after one recovery."""
 
     def __init__(self, topic: TopicBook, link: Shard, power: bool) -> None:
         self.topic = topic
@@ -165,7 +165,7 @@ class _Judgement:
         times = [record.ts_ms for record in records]
         assert times == sorted(times), "commit times go back"
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: TrackedAppend) -> None:
         topic, seqs = self.topic, [self.seqs.get(record_id) for record_id in ask.ids]
         present = [seq for seq in seqs if seq is not None]
         assert len(present) in (0, len(seqs)), f"{topic.name}: {ask.ids} is there in part"
@@ -177,14 +177,14 @@ class _Judgement:
             ask.state, ask.first_seq = "acked", present[0]
             self._conditions(ask)
         elif ask.state == "acked" and not ask.lost:
-            # a retry may have been acknowledged by a fold that is ahead of its log
+            # A retry may have been acknowledged by a fold that is ahead of its log.
             assert self.may_lose or (ask.writer, ask.number) in topic.excused, f"{topic.name}: {ask.ids} is lost"
             assert not ask.first_seq or topic.in_gap(ask.first_seq, ask.first_seq + len(ask.ids) - 1)
             ask.lost = True
         elif ask.state == "unknown":
             ask.state = "refused"
 
-    def _conditions(self, ask: Ask) -> None:
+    def _conditions(self, ask: TrackedAppend) -> None:
         topic = self.topic
         if ask.expected_head >= 0:
             assert ask.first_seq == ask.expected_head + 1, f"{topic.name}: {ask.ids} is not where the head was"
@@ -194,7 +194,7 @@ class _Judgement:
         before = [record for record in topic.records if record.key == key and record.seq < ask.first_seq]
         last_seq = before[-1].seq if before else 0
         if any(last_seq < gap.seq < ask.first_seq for gap in topic.gaps):
-            return  # the fold may have known more than the log has
+            return  # the fold may have had more than the log
         live = bool(before) and before[-1].op == Op.PUT
         expected = last_seq.to_bytes(8, "big") if live else b""
         assert version == expected, f"{topic.name}: {ask.ids} went in over another version"
@@ -202,7 +202,7 @@ class _Judgement:
     def _positions(self) -> None:
         topic = self.topic
         writers = self.link._table.get(topic.name).writers
-        moves: dict[str, list[Ask]] = {}
+        moves: dict[str, list[TrackedAppend]] = {}
         for ask in topic.asks:
             if ask.writer:
                 moves.setdefault(ask.writer, []).append(ask)
@@ -255,10 +255,10 @@ class _Judgement:
 
 
 def position_of(number: int) -> bytes:
-    """A writer's position after its move `number`."""
+    """Return a writer's position after its move `number`."""
     return number.to_bytes(4, "big") if number else b""
 
 
 def number_of(position: bytes) -> int:
-    """And back."""
+    """Return the number of the move that led to a position."""
     return int.from_bytes(position, "big")

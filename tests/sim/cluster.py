@@ -1,8 +1,8 @@
-"""A whole cluster on one loop: a store on a simulated disk, a wire with weather, a delivery role that dies, subscribers.
+"""A whole cluster on one loop: a store on a simulated disk, an unreliable wire, a delivery role that dies, subscribers.
 
-The store walks as `tests.sim.test_walk` has it, with everything it is asked for in its history, and a source that writes by
-positions; meanwhile subscribers watch. Time passes between the steps only. At the end faults stop, everybody becomes
-level within a bounded time, every view is judged, and nothing is left behind.
+The store runs the operations of `tests.sim.test_walk`, all recorded in its history, and a source that writes by
+positions; meanwhile subscribers watch. Time passes only between the steps. At the end faults stop, all subscribers catch
+up within a bounded time, every view is checked, and no task or subscription is left.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TRACE_LINES: Final = 30
 
 
 class WholeCluster(Cluster):
-    """See the module."""
+    """Store, delivery role and subscribers of one simulation."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -76,7 +76,7 @@ class WholeCluster(Cluster):
         return Opened(known[-1].epoch, known[-1].removed) if known else Opened()
 
     async def go(self) -> None:
-        """All lives, the rest after them, and the judgement. Raises AssertionError."""
+        """Run all lives, the final quiet phase, and the checks. Raises AssertionError."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 role = tasks.create_task(self.delivery.live())
@@ -97,7 +97,7 @@ class WholeCluster(Cluster):
     # the store ---------------------------------------------------------------------------------------------------
 
     async def _live(self, end: End, *, last: bool) -> End:
-        """One life of the store, the last one with the rest; how it ended."""
+        """Run one life of the store, the last one with the quiet phase. Returns how it ended."""
         random = self.random
         if not last and random.random() < 0.3:
             self.fs.crash_at = self.fs.calls + random.randrange(1, 150)
@@ -158,7 +158,7 @@ class WholeCluster(Cluster):
         return failed or erred or bool(link.status().read_only_reason)
 
     async def _walk(self, play: Play, disk: FaultyFs, *, last: bool) -> bool:
-        """Steps, and time between them; True = the disk has failed."""
+        """Take steps, and let time pass between them; True = the disk has failed."""
         random = self.random
         for _ in range(random.randrange(STEPS_MIN, STEPS_MAX)):
             if not last and random.random() < 0.01:
@@ -176,7 +176,7 @@ class WholeCluster(Cluster):
         return False
 
     async def _rest(self, play: Play) -> None:
-        """Faults stop; everybody becomes level."""
+        """Stop faults, and wait until all subscribers are caught up."""
         self.wire.calm = self.delivery.calm = self.resting = True
         start_s = self.clock.monotonic_s()
         while not self._is_level():
@@ -191,7 +191,7 @@ class WholeCluster(Cluster):
         return not self.heads() or all(one.level for one in self.subscribers)
 
     async def _pass(self, seconds: float) -> None:
-        """Time goes on."""
+        """Let time pass."""
         for _ in range(round(seconds / TICK_S)):
             self.clock.advance(TICK_S)
             await settle(TURNS_A_TICK)
@@ -202,7 +202,7 @@ class WholeCluster(Cluster):
     # the end -----------------------------------------------------------------------------------------------------
 
     async def _left_behind(self) -> None:
-        """Nothing is, when everybody has gone. The store is away by now."""
+        """Check that no subscription or task is left after all subscribers have ended. The store is stopped by now."""
         await self._pass(LINGER_S + 5)
         role = self.delivery.role
         assert role is not None
@@ -229,7 +229,7 @@ class WholeCluster(Cluster):
 
 
 def only_crashes(error: BaseException) -> bool:
-    """Whether it is nothing but the machine's death."""
+    """Return whether the error consists of simulated crashes alone."""
     if isinstance(error, BaseExceptionGroup):
         return all(only_crashes(part) for part in error.exceptions)
     return isinstance(error, Crashed)

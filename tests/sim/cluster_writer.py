@@ -1,4 +1,4 @@
-"""Who writes in a whole cluster: a wanderer through all that a store is asked for, and a source that writes by positions."""
+"""Writers of a whole cluster: a random walk over a store's operations, and a source that writes by positions."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TOPICS_MAX: Final = 4
 
 
 class ClusterWriter(Wanderer):
-    """Takes steps, one at a time; no time passes in them."""
+    """Takes one step at a time; no time passes in a step."""
 
     _fence = 0
     _position = b""
     _revision = 0
 
     def begin(self) -> None:
-        """A new life of the store: what was agreed with the one before is asked for again."""
+        """Begin a new life of the store: leases and sessions of the previous one are requested again."""
         self._fence = 0
 
     async def take_step(self, play: Play) -> str:
-        """Do one thing; it is returned in words."""
+        """Take one step. Returns its description."""
         topics = [topic for topic in play.history.current() if topic.made and topic.gone is False]
         pick = self.random.random()
         if len(topics) < TOPICS_MAX and (not topics or pick < 0.12):
@@ -98,7 +98,7 @@ class ClusterWriter(Wanderer):
         self._position = position
 
     def _copied(self) -> Rows:
-        """What a bucket brings next; some revisions are lost, which is told."""
+        """Return a bucket's next changes; some revisions are lost, with a gap."""
         rows: list[Record] = []
         for row in self.rows(Kind.KV):
             self._revision += 1

@@ -1,4 +1,4 @@
-"""A delivery role in a simulation that dies now and then, and is born again; streams of it break then, or are cut."""
+"""A simulated delivery role that dies and restarts now and then; its streams break then, or are cut."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 SMALL_RING_BYTES = 20_000
 
 
-class Place(Protocol):
-    """Where a delivery role runs."""
+class DeliveryHost(Protocol):
+    """Clock, randomness and quiet phase of the simulation in which a delivery role runs."""
 
     random: Random
     clock: ManualClock
 
 
 class Delivery:
-    """A delivery role that dies now and then, unless it is `calm`; `role` is None meanwhile. Some are under pressure: frames
-    are joined."""
+    """A delivery role that dies now and then, unless it is `calm`; `role` is None in between. Some are under pressure:
+    frames are joined."""
 
-    def __init__(self, world: Place, link: StoreLink) -> None:
+    def __init__(self, world: DeliveryHost, link: StoreLink) -> None:
         self._world, self._link = world, link
         self._gone = asyncio.Event()
         self.calm = False
         self.role: DeliveryRole | None = None
 
     async def live(self) -> None:
-        """One role after another, for ever. Rings are small in some, so that subscribers fall back to the log."""
+        """Run one role after another, until cancelled. Some have small rings, so that subscribers fall back to the log."""
         random = self._world.random
         while True:
             size = random.choice((0, SMALL_RING_BYTES, 16 << 20))
@@ -62,10 +62,10 @@ class Delivery:
     async def stream(
         self, stream: Callable[[DeliveryRole], Coroutine[object, object, None]], *, cut_s: float = math.inf
     ) -> None:
-        """One stream, if there is a role, for as long as it lives at most, or `cut_s`.
+        """Run one stream, if there is a role, until the role dies, or for `cut_s`.
 
         Raises:
-            what `stream` does, or StoreUnreachable.
+            the errors of `stream`, or StoreUnreachable.
         """
         if self.role is not None:
             await cut_by(self._break_off(self._gone, cut_s), stream(self.role))

@@ -1,6 +1,6 @@
-"""Those who read in a simulation, and remember their cursor and all they were shown, over every crash.
+"""Readers of a simulation, which keep their cursor and all records read, over every crash.
 
-Each demands at every step what a reader is promised: nothing skipped, nothing twice, a told gap where something is missing.
+Each checks the guarantees of a reader at every step: no record skipped, none twice, a gap for each missing range.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """A cursor on one topic's name, and what came by it."""
+    """A cursor on one topic's name, and the items read with it."""
 
     def __init__(self, world: World, topic: str) -> None:
         self.world, self.topic = world, topic
@@ -39,7 +39,7 @@ class Reader:
         return book is None or (self.epoch == book.epoch and self.seq >= book.last_seq)
 
     def take(self, item: Batch | Gap, next_after_seq: int) -> None:
-        """The next of what the topic has."""
+        """Check and keep the topic's next item."""
         if isinstance(item, Gap):
             if item.reason == GapReason.RECREATED:
                 assert (item.old_epoch, self.epoch != item.new_epoch) == (self.epoch, True)
@@ -60,7 +60,7 @@ class Reader:
         self.seq = next_after_seq
 
     def judge(self) -> None:
-        """At the end: every record that survived was shown, at its seq, and every loss was told."""
+        """Check at the end that every surviving record was read at its seq, and that gaps cover every loss."""
         book = self.world.book.current(self.topic)
         if book is None:
             return
@@ -75,7 +75,7 @@ class Reader:
 
 
 class Follower(Reader):
-    """Follows, with little credit; each life of the store is a new stream."""
+    """Follows a topic with little credit; each life of the store is a new stream."""
 
     async def run(self, link: Shard) -> None:
         while True:
@@ -100,7 +100,7 @@ class Follower(Reader):
 
 
 class Poller(Reader):
-    """Reads in bounds that change, and waits where there is nothing."""
+    """Reads with changing bounds, and waits at the head."""
 
     async def run(self, link: Shard) -> None:
         while True:
@@ -122,14 +122,14 @@ class Poller(Reader):
             self.take(item, max(item.seq, item.last_seq) if isinstance(item, Gap) else item.last_seq)
         if (
             self.seq != read.next_after_seq
-        ):  # a bound cut the read before a gap's record: what it covers is behind already
+        ):  # a bound cut the read before a gap's record: the cursor is past its seqs already
             book = self.world.book.topics[self.epoch]
             assert book.in_gap(self.seq + 1, read.next_after_seq)
             self.seq = read.next_after_seq
 
 
 class Auditor:
-    """Compares fold and log while both move: what a fold shows at a seq is what the log gives up to it."""
+    """Compares fold and log while both change: a fold at a seq equals the log up to it."""
 
     def __init__(self, world: World, topic: str) -> None:
         self.world, self.topic = world, topic

@@ -1,4 +1,4 @@
-"""Which seeds a simulation runs, and how a failing one is named."""
+"""Seeds of simulations, and the command that replays a failing one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def seeds(count: int) -> list[int]:
-    """The one of EDDYLINE_TEST_SEED, else as many as EDDYLINE_TEST_SEEDS says, else `count` of them."""
+    """Return the seed of EDDYLINE_TEST_SEED, else EDDYLINE_TEST_SEEDS many, else `count` of them."""
     asked = os.environ.get("EDDYLINE_TEST_SEED", "")
     return [int(asked)] if asked else list(range(int(os.environ.get("EDDYLINE_TEST_SEEDS", count))))
 

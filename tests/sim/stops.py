@@ -1,4 +1,4 @@
-"""Whether a store that stopped had a disk to say so on."""
+"""Clean stops whose disk failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def stop_is_untold(fs: Fs, disk: FaultyFs, calls: Counter[str]) -> bool:
-    """Whether the disk erred since these calls, in the stop, so that the identity does not say how it ended."""
+    """Return whether the disk failed during the stop, after these calls, so that the identity does not have the clean
+    stop."""
     erred = any(calls[fault.operation] < fault.call <= disk.calls[fault.operation] for fault in disk.faults)
     identity = read_identity(fs, Layout(settings().directory)) if erred else None
     return identity is not None and not identity.clean

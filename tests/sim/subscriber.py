@@ -1,7 +1,7 @@
 """Subscribers of a delivery role in a whole cluster: random topics, filters, starts and speeds, one life after another.
 
-A life is one watch over all its resumes. It goes on by the newest token alone, by its own cursors alone, by both, by either
-in turn, or as the client library has it. What a resume by token alone says again is taken back from what was seen.
+A life is one watch over all its resumes. It resumes by the newest token alone, by its own cursors alone, by both, by either
+in turn, or as the client library does. Events that a resume by token alone repeats are removed from the view first.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ POINTS: Final = {
     "earliest": pb.START_POINT_EARLIEST,
 }
 REFUSALS_MAX: Final = 6
-"""After so many a life of topics that are not there ends."""
+"""After so many errors a life whose topics do not exist ends."""
 _PASSING: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How a subscriber reads: how often it pauses after a frame, and for how long, in seconds."""
+class ReadSpeed:
+    """Speed of a subscriber: how often it pauses after a frame, and for how long, in seconds."""
 
     often: float
     shortest_s: float
     longest_s: float
 
 
-PACES: Final = (Pace(0, 0, 0), Pace(0.2, 0, 0.2), Pace(0.3, 0, 3), Pace(0.02, 5, 40))
+PACES: Final = (ReadSpeed(0, 0, 0), ReadSpeed(0.2, 0, 0.2), ReadSpeed(0.3, 0, 3), ReadSpeed(0.02, 5, 40))
 
 
 def wish_of(random: Random) -> Wish:
-    """Any filter; mostly by key alone."""
+    """Draw a random filter; mostly by key alone."""
     by_value = random.random() < 0.2
     return Wish(
         random.choice(PREFIXES),
@@ -67,24 +67,24 @@ def wish_of(random: Random) -> Wish:
 
 
 class Cluster:
-    """What subscribers know of the cluster that they are in."""
+    """State of the cluster that subscribers may use."""
 
     clock: ManualClock
     delivery: Delivery
     resting: bool = False
 
     def heads(self) -> Mapping[str, Head]:
-        """Where the topics stand, or stood when that was last known."""
+        """Return the topics' heads, as last known."""
         raise NotImplementedError
 
     def opened(self, topic: str) -> Opened:
-        """What a stream that is opened now must not show of a topic."""
+        """Return what a stream opened now must not send of a topic."""
         raise NotImplementedError
 
 
 @dataclass
 class StreamState:
-    """A topic of a life: its view, and the newest place in it. `known` = the newest of frames and tokens."""
+    """A topic of a life: its view and its cursor. `known` = the newest cursor of frames and tokens."""
 
     view: View
     point: pb.StartPoint.ValueType
@@ -95,7 +95,7 @@ class StreamState:
 
 
 class Seen(NamedTuple):
-    """What had been seen of a topic at a moment."""
+    """A topic's view at a moment."""
 
     entries: tuple[Entry, ...]
     cursor: Head | None
@@ -103,14 +103,14 @@ class Seen(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token, and what had been seen of each topic when it came."""
+    """A resume token, with each topic's view when it came."""
 
     data: bytes
     seen: Mapping[str, Seen]
 
 
 class Subscriber:
-    """One after another; see the module. `views` are of all its lives."""
+    """Runs one life after another; see the module. `views` are of all its lives."""
 
     def __init__(self, cluster: Cluster, random: Random, name: str) -> None:
         self._cluster, self._random, self._name = cluster, random, name
@@ -128,7 +128,7 @@ class Subscriber:
 
     @property
     def level(self) -> bool:
-        """True = it stands at the head of each of its topics that is there."""
+        """True = it is caught up on each of its existing topics."""
         heads = self._cluster.heads()
         return self._is_level and all(
             one.gone or (not one.in_snapshot and one.known >= heads.get(name, Head()))
@@ -136,7 +136,7 @@ class Subscriber:
         )
 
     async def live(self) -> None:
-        """Go on until cancelled."""
+        """Run lives until cancelled."""
         while True:
             await sleep(self._cluster.clock, self._random.uniform(0, 1))
             if self._begin():
@@ -152,7 +152,7 @@ class Subscriber:
     # one life ----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> bool:
-        """Choose what to watch. False = there is nothing."""
+        """Choose topics to watch. False = there are none."""
         random, there = self._random, sorted(self._cluster.heads())
         self._topics, self._is_level = {}, False
         if not there:
@@ -186,7 +186,7 @@ class Subscriber:
         return True
 
     async def _watch(self) -> None:
-        """Streams, until the life ends."""
+        """Open streams until the life ends."""
         clock, random, refusals = self._cluster.clock, self._random, 0
         while refusals < REFUSALS_MAX and not all(one.gone for one in self._topics.values()):
             if not self._cluster.resting and random.random() < 0.03:
@@ -205,7 +205,7 @@ class Subscriber:
             await sleep(clock, random.choice((0, random.uniform(0, 0.5), random.uniform(0, 8))))
 
     def _cut_s(self) -> float:
-        """After how long it hangs up, wherever it is."""
+        """Draw the time after which it ends the stream."""
         if self._cluster.resting or self._random.random() < 0.4:
             return math.inf
         return self._random.choice((0.02, 0.3, 3, 20)) * self._random.random()
@@ -260,7 +260,7 @@ class Subscriber:
         return request
 
     def _expect(self, request: pb.WatchTopicsRequest, heads: Mapping[str, Head]) -> list[str]:
-        """Go back to where the request resumes. Topics that start anew are returned."""
+        """Reset the views to the cursors of the request. Returns the topics that start from the beginning."""
         starting: list[str] = []
         for wanted in request.topics:
             if wanted.WhichOneof("start") == "cursor":
@@ -321,6 +321,6 @@ class Subscriber:
                 one.known = Head(resume.cursor.epoch, resume.cursor.seq)
                 one.in_snapshot = False
                 if not one.view.lazy:
-                    one.cursor = one.known  # what its filter hid is behind it too
+                    one.cursor = one.known  # records that the filter left out are before the cursor too
         seen = {name: Seen(tuple(one.view.entries), one.cursor, one.known) for name, one in self._topics.items()}
         self._token = Token(data, seen)

@@ -1,6 +1,6 @@
-"""A whole cluster, seed by seed: whatever breaks, each subscriber sees exactly what there was, or is told what is lost.
+"""A whole cluster, by seeds: under all faults each subscriber gets exactly the log's records, and gaps for losses.
 
-Ingest has no part in it: its other side is a real nats-server. A source that writes by positions stands for it.
+Ingest is not part of it: its other side is a real nats-server. A source that writes by positions stands for it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Delivery over a store whose fold stalls and fails, whose disk errs and whose clock jumps: what subscribers see is judged
-as in `test_cluster`, of topics that nobody deletes from."""
+"""Delivery over a store whose fold stalls and fails, whose disk fails and whose clock jumps: subscribers' views are checked
+as in `test_cluster`, on topics without deletes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ TOPICS = {
 }
 
 
-class Noted(SimWire):
-    """A wire that knows where the topics stood in the newest life."""
+class RecordingWire(SimWire):
+    """A wire that records the topics' heads in the newest life."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ class Noted(SimWire):
         return self._heads
 
 
-class SourceContext(Cluster):
-    """The world, as subscribers know it."""
+class WorldCluster(Cluster):
+    """The simulated machine, as subscribers see it."""
 
-    def __init__(self, world: World, wire: Noted) -> None:
+    def __init__(self, world: World, wire: RecordingWire) -> None:
         self._world, self._wire = world, wire
         self.clock = world.clock
         self.delivery = Delivery(world, wire)
@@ -69,24 +69,24 @@ class SourceContext(Cluster):
         return self._wire.heads()
 
     def opened(self, topic: str) -> Opened:
-        """Nothing is said of deletes here: `test_cluster` judges them."""
+        """Return no deletes: `test_cluster` checks them."""
         return Opened()
 
     async def live(self) -> None:
-        """Serve, in one life of delivery after another."""
+        """Serve streams in one life of delivery after another."""
         await self.delivery.live()
 
 
-class Watching(Subscriber):
-    """A subscriber as a companion of the world."""
+class SubscriberActor(Subscriber):
+    """A subscriber that runs over all lives of the store."""
 
     @property
     def content(self) -> bool:
-        """It has all that there is."""
+        """True = it is caught up."""
         return self.level
 
 
-async def found(world: World, link: Shard) -> None:
+async def create_topics(world: World, link: Shard) -> None:
     """Make the topics."""
     for name, (kind, durability) in TOPICS.items():
         config = TopicConfig(durability, WINDOW_MS, priority=world.random.choice((None, -1000, 0, 1000)))
@@ -94,7 +94,7 @@ async def found(world: World, link: Shard) -> None:
 
 
 def truth_of(book: TopicBook) -> Truth:
-    """What a topic had in the end. The fold of a DISK topic may be ahead of its log: nobody says by what."""
+    """Return a topic's final records. The fold of a DISK topic may be ahead of its log by unknown records."""
     told = [Record(op=Op.GAP, seq=gap.seq, data=encode_gap(gap)) for gap in book.gaps]
     rows = {record.seq: record for record in (*book.records, *told)}
     is_known = book.durability is Durability.FSYNC
@@ -102,18 +102,18 @@ def truth_of(book: TopicBook) -> Truth:
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
-async def test_subscribers_see_what_there_was_whatever_the_store_goes_through(
+async def test_subscribers_get_the_logs_records_under_all_faults_of_the_store(
     seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with naming(seed, capsys):
-        world = World(seed, found=found)
+        world = World(seed, found=create_topics)
         world.book.names.update(TOPICS)
         for topic in TOPICS:
             world.actors += [kind(world, f"{kind.__name__}-{topic}", topic) for kind in (Plain, Keyed, Mover)]
-        wire = Noted()
+        wire = RecordingWire()
         world.always_present.append(wire)
-        around = SourceContext(world, wire)
-        watching = [Watching(around, Random(f"{seed} {one}"), f"s{one}") for one in range(SUBSCRIBERS)]
+        around = WorldCluster(world, wire)
+        watching = [SubscriberActor(around, Random(f"{seed} {one}"), f"s{one}") for one in range(SUBSCRIBERS)]
         world.companions += [around, *watching]
         await world.play()
         topics = {epoch: truth_of(book) for epoch, book in world.book.topics.items()}

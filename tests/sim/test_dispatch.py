@@ -1,7 +1,7 @@
-"""Dispatch on a machine that is too slow for what comes: shares, the longest wait, slow readers, by seeds.
+"""Dispatch on an overloaded machine: shares, the longest wait, slow readers, by seeds.
 
-Dispatcher, tails and rings are real; the machine sends so many frames a millisecond of the manual clock, in the order in
-which they were given to it. Most frames are whole ones, which are never joined.
+Dispatcher, tails and rings are real; the machine sends a fixed number of frames a millisecond of the manual clock, in
+order of arrival. Most frames are whole ones, which are never joined.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ FOR_EVER = 1e6
 
 @dataclass(eq=False)
 class Reader:
-    """A subscription: takes what is open, has it sent by the machine, asks for more. A slow one rests after each frame."""
+    """A subscription: takes the open frame, has the machine send it, requests the next. A slow one pauses after each
+    frame."""
 
     machine: Machine
     tail: TopicTail
@@ -84,7 +85,7 @@ class Reader:
 
 @dataclass
 class Machine:
-    """The clock, what it sends, and everybody on it."""
+    """The clock, the send queue, and all readers."""
 
     seed: int
     clock: ManualClock = field(default_factory=ManualClock)
@@ -102,7 +103,7 @@ class Machine:
 
     @asynccontextmanager
     async def on(self) -> AsyncIterator[None]:
-        """Let everybody live meanwhile."""
+        """Run all readers while the context is open."""
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self.dispatcher.run()), tasks.create_task(self.dispatcher.sample_pressure())]
             running += [tasks.create_task(reader.live()) for reader in self.readers]
@@ -136,7 +137,7 @@ class Machine:
         await done.wait()
 
     async def step(self) -> None:
-        """A millisecond. Between two frames everybody has the loop, as on a machine that is busy with them."""
+        """Pass one millisecond. All readers run between two frames, as on a busy machine."""
         self.clock.advance(STEP_S)
         for _ in range(FRAMES_A_STEP):
             await settle(4)
@@ -146,7 +147,7 @@ class Machine:
 
 
 def shares(before: list[int], after: list[int]) -> list[float]:
-    """What each band got of what was served between, 0 to 1."""
+    """Return each band's share of the frames served in between, 0 to 1."""
     served = [now - then for then, now in zip(before, after, strict=True)]
     return [one / sum(served) for one in served]
 
@@ -186,10 +187,10 @@ async def test_backlogged_bands_share_by_their_weights_and_b0_gives_way_under_la
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-async def test_everything_is_delivered_once_in_order_and_nothing_waits_beyond_the_bound(
+async def test_frames_are_delivered_once_in_order_within_the_bound_of_waits(
     seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Twice as much of high priority as the machine can send, for 12 s: the lowest are served too, within the bound."""
+    """Twice the machine's capacity of high priority, for 12 s: the lowest band is served too, within the bound."""
     with naming(seed, capsys):
         machine = Machine(seed)
         random = machine.random
@@ -203,7 +204,7 @@ async def test_everything_is_delivered_once_in_order_and_nothing_waits_beyond_th
                     for tail in low:
                         machine.append(tail, random.randrange(1, FRAME_RECORDS))
                 await machine.step()
-            # what is in B4 when one comes there has half of the machine at least; each band may be a turn ahead
+            # Frames in B4 get at least half of the machine; each band may be a turn ahead.
             ahead = (len(machine.tails) + BANDS + WORKERS) * FRAME_RECORDS
             assert machine.longest_wait_s <= 10 + TICK_S + STILL_S + 2 * ahead / RECORDS_A_S
             assert all(reader.seq > 0 for reader in machine.readers)
@@ -213,8 +214,8 @@ async def test_everything_is_delivered_once_in_order_and_nothing_waits_beyond_th
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
-async def test_slow_readers_delay_nobody(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Half of the machine is asked for; some readers stand for seconds after each frame, some for ever."""
+async def test_slow_readers_delay_no_other_reader(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the machine's capacity is requested; some readers pause for seconds after each frame, some without end."""
     with naming(seed, capsys):
         machine = Machine(seed)
         random = machine.random
@@ -229,10 +230,10 @@ async def test_slow_readers_delay_nobody(seed: int, capsys: pytest.CaptureFixtur
             for tail in stopped:
                 machine.append(tail)
             for step in range(2_000):
-                if step == 500:  # each of them has been waited for once
+                if step == 500:  # the dispatcher has waited once for each of them
                     turns, waited_s = machine.stats.turn_count, machine.stats.turn_wait_s
                     machine.longest_wait_s = 0.0
-                if step == 1_500:  # a stream of many topics that stands still
+                if step == 1_500:  # a stalled stream of many topics
                     mean_s = (machine.stats.turn_wait_s - waited_s) / (machine.stats.turn_count - turns)
                     for tail in wide:
                         machine.append(tail)

@@ -1,4 +1,4 @@
-"""A store, everything that can break it, and everybody who relies on it: seeded, on one loop.
+"""A store with simulated faults, writers and readers: seeded, on one loop.
 
 `make test-sim` runs some dozens of seeds; `SEED=n` replays one; EDDYLINE_TEST_SEEDS=n runs n of them.
 """
@@ -14,7 +14,15 @@ from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from tests.sim.readers import Auditor, Follower, Poller, Reader
 from tests.sim.seeds import naming, seeds
 from tests.sim.world import World
-from tests.sim.writers import WINDOW_MS, Churner, Compare, Keyed, Mover, Plain, Sourced
+from tests.sim.writers import (
+    WINDOW_MS,
+    Compare,
+    Keyed,
+    Mover,
+    Plain,
+    SourceWriter,
+    TopicChurner,
+)
 
 if TYPE_CHECKING:
     from eddyline.store.shard.shard import Shard
@@ -34,8 +42,8 @@ SOURCED = ("certs", "safe-certs")
 CHURNED = {"churn": (Kind.LOG, Durability.DISK), "churn-kv": (Kind.KV, Durability.DISK)}
 
 
-async def found(world: World, link: Shard) -> None:
-    """Make the topics that last."""
+async def create_topics(world: World, link: Shard) -> None:
+    """Make the lasting topics."""
     for name, (kind, durability) in TOPICS.items():
         info = await link.create_topic(name, kind, TopicConfig(durability, WINDOW_MS))
         world.book.made(name, info.epoch)
@@ -44,16 +52,16 @@ async def found(world: World, link: Shard) -> None:
 
 
 def populate(world: World) -> None:
-    """Everybody."""
+    """Add all writers, readers and auditors."""
     world.book.names.update(TOPICS | CHURNED)
     for topic in ("log", "safe", "kv", "safe-kv"):
         for kind in (Plain, Keyed, Mover, Compare):
             world.actors.append(kind(world, f"{kind.__name__}-{topic}", topic))
     world.actors.append(Compare(world, "Compare2-kv", "kv"))
     for topic in SOURCED:
-        world.actors.append(Sourced(world, f"source-{topic}", topic))
+        world.actors.append(SourceWriter(world, f"source-{topic}", topic))
     for topic in CHURNED:
-        world.actors.append(Churner(world, f"Churner-{topic}", topic))
+        world.actors.append(TopicChurner(world, f"TopicChurner-{topic}", topic))
     for topic in (*TOPICS, *CHURNED):
         world.actors.append(Follower(world, topic))
         world.actors.append(Poller(world, topic))
@@ -63,7 +71,7 @@ def populate(world: World) -> None:
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 async def test_store_keeps_its_promises(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     with naming(seed, capsys):
-        world = World(seed, found=found)
+        world = World(seed, found=create_topics)
         populate(world)
         await world.play()
         for actor in world.actors:

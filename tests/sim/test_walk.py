@@ -1,8 +1,8 @@
-"""A store under everything that it is asked for, in lives that end well or badly, against the semantics, seed by seed.
+"""Random walks over a store's operations, with clean stops and crashes, checked against the semantics, by seeds.
 
-Segments and checkpoints are tiny, so that sealing, merging, rewriting, reclaiming and erasing go on all the time; the
-machine stops at calls drawn by the seed, in recoveries and in background jobs too; the disk errs; the wall clock jumps.
-Whoever reads from any seq is told exactly what is there and what is lost, at every step and after every start.
+Segments and checkpoints are tiny, so that sealing, merging, rewriting, reclaiming and erasing run all the time; the
+machine stops at calls drawn by the seed, also in recoveries and background jobs; the disk fails; the wall clock jumps.
+Reads from any seq return exactly the records that are there and gaps for losses, at every step and after every start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STEPS_MAX = 25
 
 
 class Walk:
-    """One machine over all its lives."""
+    """One machine over all lives of its store."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -46,13 +46,13 @@ class Walk:
         self.steps = 0
 
     async def go(self) -> None:
-        """All lives, and a last one that is only looked at."""
+        """Run all lives, and a last one that only reads."""
         end: End = "clean"
         for life in range(LIVES):
             end = await self.live(end, steps=0 if life == LIVES - 1 else self.random.randrange(STEPS_MAX))
 
     async def live(self, end: End, *, steps: int) -> End:
-        """Start, as often as it takes; how this life ended."""
+        """Start, as often as it takes, and run a life. Returns how it ended."""
         random = self.random
         if steps and random.random() < 0.4:
             self.fs.crash_at = self.fs.calls + random.randrange(1, 150)
@@ -60,7 +60,7 @@ class Walk:
         try:
             stopped = await self.use(end, steps)
         except OSError:
-            stopped = True  # the disk erred in a start or a stop
+            stopped = True  # the disk failed in a start or a stop
         except BaseException as error:
             if not self.fs.crashed or not _only_crashes(error):
                 raise
@@ -77,7 +77,7 @@ class Walk:
         return ended
 
     async def use(self, end: End, steps: int) -> bool:
-        """One life; True = the disk failed in it, so that its end is as a kill."""
+        """Run one life; True = the disk failed in it, so that it ends like a kill."""
         random, disk, self.judged = self.random, FaultyFs(self.fs), False
         async with sim_store(
             disk,
@@ -116,17 +116,17 @@ class Walk:
         return link.status().read_only_reason.endswith("FAILED") or stop_is_untold(self.fs, disk, calls)
 
     async def read(self, play: Play) -> None:
-        """A reader with some cursor, whom everything may have passed over."""
+        """Read from a random cursor, whose records may all be deleted or evicted."""
         topics = play.history.current()
         if not topics or play.link.status().read_only_reason:
-            return  # where only reads are served retention stands still
+            return  # a read-only shard moves no floors
         topic = self.random.choice(topics)
         model = topic.model
         model.kept.settle(play.now.age_ms)
         after_seq = self.random.randint(0, model.kept.head_seq)
         found = await read_items(play.link, topic.name, after_seq)
         if play.link.status().read_only_reason:
-            return  # the disk erred under the floor that this very read would have moved
+            return  # the disk failed while this read moved the floor
         assert found == model.kept.read(after_seq), (
             f"{topic.name} after {after_seq}: {found}, not {model.kept.read(after_seq)}"
         )
@@ -139,7 +139,7 @@ def _only_crashes(error: BaseException) -> bool:
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
-async def test_store_keeps_what_it_is_told_to_keep(
+async def test_store_keeps_the_records_that_the_semantics_define(
     seed: int, capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
 ) -> None:
     with naming(seed, capsys):

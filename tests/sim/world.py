@@ -1,8 +1,8 @@
-"""A simulated machine that runs a store, breaks it by a seed, starts it again and judges it, with actors that use it.
+"""A simulated machine that runs a store, breaks it by a seed, restarts and checks it, with actors that use it.
 
-One loop, one seed, no thread and no real time: a ticker moves the clock for ever, whatever the rest waits for. The machine
-crashes at a file-system call drawn by the seed (in recovery too), as the death of the process or as a power failure; the
-disk errs; the fold stalls or fails; the wall clock jumps; some stops are clean.
+One loop, one seed, no thread and no real time: a ticker moves the clock all the time. The machine
+crashes at a file-system call drawn by the seed (also in recovery), as the death of the process or as a power failure; the
+disk fails; the fold stalls or fails; the wall clock jumps; some stops are clean.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ PATIENCE_S = 120.0
 
 
 class Actor(Protocol):
-    """Somebody who uses the store, over all its lives."""
+    """A user of the store, over all its lives."""
 
     topic: str
 
     async def run(self, link: Shard) -> None:
-        """Use this life of it, until cancelled."""
+        """Use this life of the store, until cancelled."""
 
     @property
     def content(self) -> bool:
-        """True = nothing is left to be settled."""
+        """True = no append or read of it is pending."""
 
 
 class Companion(Protocol):
-    """Somebody who outlives the store's lives."""
+    """A task that outlives the store's lives."""
 
     async def live(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
 
     @property
     def content(self) -> bool:
-        """True = nothing is left to come."""
+        """True = it has received everything."""
 
 
 @dataclass
 class World:
-    """The machine; see the module."""
+    """The simulated machine; see the module."""
 
     seed: int
     found: Callable[[World, Shard], Awaitable[None]]
@@ -86,7 +86,7 @@ class World:
         self.fold = SimFold(self.seed)
 
     async def play(self) -> None:
-        """All lives, and a last one in which everybody comes to rest."""
+        """Run all lives, and a last one in which all actors finish."""
         async with asyncio.TaskGroup() as tasks:
             always = [tasks.create_task(self._tick())]
             always += [tasks.create_task(companion.live()) for companion in self.companions]
@@ -105,7 +105,7 @@ class World:
             await settle(2)
 
     async def _life(self, *, last: bool = False) -> None:
-        """Start, as often as it takes; judge; run; stop or break."""
+        """Start, as often as it takes; check; run; stop or crash."""
         fold_failed = False
         if not last and self.random.random() < 0.5:
             self.fs.crash_at = self.fs.calls + self.random.randrange(1, START_CALLS_MAX)
@@ -166,10 +166,10 @@ class World:
                 task.cancel()
 
     def _present(self) -> list[Actor]:
-        """Who takes part in a life.
+        """Choose the actors of a life.
 
-        Where only DISK topics are written, power loss finds more that was never synced; where only FSYNC topics are,
-        nobody else's fdatasync hides one that is missing.
+        With DISK topics alone a power failure loses more unsynced records; with FSYNC topics alone no fdatasync of another
+        topic hides a missing one.
         """
         classes = self.random.choice(((Durability.DISK,), (Durability.FSYNC,), LASTING))
         return [
@@ -177,7 +177,7 @@ class World:
         ]
 
     async def _watched(self, actor: Actor, link: Shard) -> None:
-        """A crash must not hide what an actor has found."""
+        """Run an actor; a crash must not hide its assertion error."""
         try:
             await actor.run(link)
         except (Exception, AssertionError) as error:
@@ -210,7 +210,7 @@ class World:
         self.fold.stall(0)
 
     async def _until_content(self, link: Shard) -> None:
-        """Everybody settles what is open, and reads to the end; then what is there is judged once more."""
+        """Wait until all actors have finished and read to the end; then check the store once more."""
         self.resting = True
         end_s = self.clock.monotonic_s() + PATIENCE_S
         everybody: list[Actor | Companion] = [*self.actors, *self.companions]

@@ -1,8 +1,9 @@
-"""Those who write in a simulation, each in its own way, and what each of them is owed.
+"""Writers of a simulation, each with its own way of retrying and its own guarantees.
 
-`Plain` never retries. `Keyed` retries under its key until it is answered. `Mover` retries by its position, and goes back
-to the stored one where power took more. `Compare` writes over the version or the head it has seen. `Sourced` knows nothing
-but what its lease tells it. `Churner` makes and deletes a topic under one name.
+`Plain` never retries. `Keyed` retries under its idempotency key until it is answered. `Mover` retries
+by its position, and goes back to the stored one after a power failure. `Compare` writes with the version or head
+it has read as a condition. `SourceWriter` continues at the position of its lease. `TopicChurner` creates and deletes a topic
+under one name.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Op, Record, effective_version
 from eddyline.core.runtime.clock import sleep
 from eddyline.store.log.append import AppendRequest, WriterPosition
-from tests.sim.book import Ask, TopicBook, number_of, position_of
+from tests.sim.book import TopicBook, TrackedAppend, number_of, position_of
 
 if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
@@ -45,7 +46,7 @@ _PASSING = (ReadOnly, NotReady, CommitUnknown, Throttled, ApplyLag)
 
 
 class Writer:
-    """What all writers share: a name, a topic, asking and being answered."""
+    """Common part of all writers: a name, a topic, appends and their answers."""
 
     def __init__(self, world: World, name: str, topic: str) -> None:
         self.world, self.name, self.topic = world, name, topic
@@ -57,7 +58,7 @@ class Writer:
         return True
 
     async def run(self, link: Shard) -> None:
-        """Write for ever, with pauses; what passes (a read-only shard, an unknown outcome) is waited out."""
+        """Write with pauses until cancelled; transient errors (a read-only shard, an unknown outcome) are waited out."""
         while not (self.world.resting and self.content):
             with suppress(*_PASSING):
                 await self.write(link, self.book())
@@ -71,21 +72,21 @@ class Writer:
         assert found is not None
         return found
 
-    def ask(self, book: TopicBook) -> Ask:
-        """A new append of some records."""
+    def ask(self, book: TopicBook) -> TrackedAppend:
+        """Make a new append of some records."""
         count = self.random.choice((1, 1, 2, 5))
         self._made += 1
         ids = tuple(f"{self.name}/{self._made}/{i}" for i in range(count))
         if book.kind is Kind.LOG:
-            ask = Ask(ids, (Op.APPEND,) * count, (None,) * count)
+            ask = TrackedAppend(ids, (Op.APPEND,) * count, (None,) * count)
         else:
             ops = tuple(self.random.choice((Op.PUT, Op.PUT, Op.DELETE)) for _ in ids)
-            ask = Ask(ids, ops, tuple(self.random.choice(KEYS) for _ in ids))
+            ask = TrackedAppend(ids, ops, tuple(self.random.choice(KEYS) for _ in ids))
         book.asks.append(ask)
         return ask
 
-    def batch(self, ask: Ask) -> Batch:
-        """Its records, the same at each try; some are large, so that files rotate."""
+    def batch(self, ask: TrackedAppend) -> Batch:
+        """Return the append's records, the same at each try; some are large, so that files rotate."""
         size = 3_000 if hash_of(ask.ids[0]) % 8 == 0 else 20
         return Batch.from_rows(
             [
@@ -94,9 +95,9 @@ class Writer:
             ]
         )
 
-    async def submit(self, link: Shard, book: TopicBook, ask: Ask, **conditions: object) -> AppendResult:
-        """One try; what becomes of it goes into the book, whether anybody is still there to hear it or not."""
-        if ask.lost:  # it was acknowledged to nobody, and power took it: it may be made again
+    async def submit(self, link: Shard, book: TopicBook, ask: TrackedAppend, **conditions: object) -> AppendResult:
+        """Try the append once; the book gets its outcome, even if the writer was cancelled meanwhile."""
+        if ask.lost:  # it was never acknowledged and a power failure lost it: it may be made again
             ask.lost, ask.first_seq, ask.state = False, 0, "refused"
         before, ask.state = ask.state, "unknown"
         request = AppendRequest(
@@ -119,7 +120,7 @@ class Writer:
             await self.look(link, book, ask, result)
         return result
 
-    def _answered(self, book: TopicBook, ask: Ask, done: asyncio.Future[AppendResult], before: str) -> None:
+    def _answered(self, book: TopicBook, ask: TrackedAppend, done: asyncio.Future[AppendResult], before: str) -> None:
         error = done.exception()
         if error is None:
             try:
@@ -129,8 +130,8 @@ class Writer:
         elif not isinstance(error, CommitUnknown):
             ask.state = "unknown" if before == "unknown" else "refused"
 
-    async def look(self, link: Shard, book: TopicBook, ask: Ask, result: AppendResult) -> None:
-        """What is acknowledged is visible, in the log and in the fold."""
+    async def look(self, link: Shard, book: TopicBook, ask: TrackedAppend, result: AppendResult) -> None:
+        """Check that an acknowledged append is visible, in the log and in the fold."""
         read = await link.read_records(book.name, after_seq=result.first_seq - 1, limit=len(ask.ids), epoch=book.epoch)
         found = [row.tag for item in read.items if isinstance(item, Batch) for row in item.to_rows()]
         assert found == list(ask.ids), f"{ask.ids} is acknowledged and not visible"
@@ -140,18 +141,18 @@ class Writer:
 
 
 class Plain(Writer):
-    """Writes, and never looks back."""
+    """Writes without retries."""
 
     async def write(self, link: Shard, book: TopicBook) -> None:
         await self.submit(link, book, self.ask(book))
 
 
 class Keyed(Writer):
-    """Writes each append until it is answered, under one key."""
+    """Repeats each append under one idempotency key until it is answered."""
 
     def __init__(self, world: World, name: str, topic: str) -> None:
         super().__init__(world, name, topic)
-        self._open: Ask | None = None
+        self._open: TrackedAppend | None = None
 
     @property
     def content(self) -> bool:
@@ -168,13 +169,13 @@ class Keyed(Writer):
 
 
 class Mover(Writer):
-    """Writes by positions."""
+    """Writes with writer positions."""
 
     def __init__(self, world: World, name: str, topic: str) -> None:
         super().__init__(world, name, topic)
         self._number = 0
         self._fence = 1
-        self._open: Ask | None = None
+        self._open: TrackedAppend | None = None
 
     @property
     def content(self) -> bool:
@@ -201,7 +202,7 @@ class Mover(Writer):
             await self._come_late(link, book)
 
     async def _come_late(self, link: Shard, book: TopicBook) -> None:
-        """A process that was believed dead: its fence is old."""
+        """Append as a process that was believed dead: its fence is old."""
         ask = self.ask(book)
         old = WriterPosition(self.name, self._fence - 1, position_of(self._number), position_of(self._number + 1))
         with suppress(StaleFence):
@@ -210,7 +211,7 @@ class Mover(Writer):
 
 
 class Compare(Writer):
-    """Writes over what it has seen, or not at all."""
+    """Writes with the version or head that it has read as a condition."""
 
     async def write(self, link: Shard, book: TopicBook) -> None:
         ask = self.ask(book)
@@ -230,8 +231,8 @@ class Compare(Writer):
             await self.submit(link, book, ask, expected_versions=(ask.expected_version,))
 
 
-class Sourced(Writer):
-    """A source: holds a lease, and goes on from where the lease says."""
+class SourceWriter(Writer):
+    """Writes as a source: holds a lease, and continues at the lease's position."""
 
     def __init__(self, world: World, name: str, topic: str) -> None:
         super().__init__(world, name, topic)
@@ -244,7 +245,7 @@ class Sourced(Writer):
 
     async def write(self, link: Shard, book: TopicBook) -> None:
         if not self._fence or self.random.random() < 0.1:
-            before, self._fence = self._fence, 0  # from the asking on the old fence is refused
+            before, self._fence = self._fence, 0  # from the request on the old fence is refused
             lease = await link.acquire_lease(self.name, holder="h", lease_ms=0)
             assert lease.fence > before
             self._fence, self._number = lease.fence, number_of(lease.source.position)
@@ -272,7 +273,7 @@ class Sourced(Writer):
             acknowledged(book, ask, result)
 
     async def _told(self, link: Shard, book: TopicBook) -> None:
-        """Everything up to a position that is told can be read."""
+        """Check that all records up to the lease's position can be read."""
         if self.random.random() > 0.2:
             return
         with suppress(SourceNotFound):
@@ -282,8 +283,8 @@ class Sourced(Writer):
             assert all(ask.first_seq <= head_seq for ask in newest)
 
 
-class Churner(Writer):
-    """Makes a topic, writes to it, deletes it, and again."""
+class TopicChurner(Writer):
+    """Creates a topic, writes to it and deletes it, repeatedly."""
 
     async def run(self, link: Shard) -> None:
         while not self.world.resting:
@@ -311,12 +312,12 @@ class Churner(Writer):
 
 
 def hash_of(text: str) -> int:
-    """The same number in every process."""
+    """Return the same number in every process."""
     return sum(text.encode())
 
 
-def acknowledged(book: TopicBook, ask: Ask, result: AppendResult) -> None:
-    """An append is there, as far as its caller is told."""
+def acknowledged(book: TopicBook, ask: TrackedAppend, result: AppendResult) -> None:
+    """Note in the book that an append was acknowledged."""
     ask.state = "acked"
     if result.first_seq:
         assert ask.first_seq in (0, result.first_seq)

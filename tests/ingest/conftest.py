@@ -10,8 +10,7 @@ import pytest
 import pytest_asyncio
 from xxhash import xxh32_hexdigest
 
-from tests.support.ingest.buckets import Kit, kit
-from tests.support.ingest.sources import SourceKit, source_kit
+from tests.support.ingest.kit import BucketKit, SourceKit, bucket_kit, source_kit
 from tests.support.nats.server import NatsServer, running
 
 if TYPE_CHECKING:
@@ -27,13 +26,13 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
 
 @pytest_asyncio.fixture
-async def at(
+async def kit(
     nats_server: NatsServer, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Kit]:
+) -> AsyncIterator[BucketKit]:
     name = re.sub(r"[^A-Za-z0-9_]", "_", request.node.name)
     if len(name) > NAME_CHARS_MAX:  # cut, two tests might share a bucket
         name = f"{name[:NAME_CHARS_MAX]}_{crc32(name.encode()):08x}"
-    async with kit(nats_server.url, tmp_path_factory.mktemp("at"), name) as made:
+    async with bucket_kit(nats_server.url, tmp_path_factory.mktemp("kit"), name) as made:
         yield made
 
 

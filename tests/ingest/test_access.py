@@ -16,7 +16,7 @@ from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.access import Keys, secret_of
 from tests.support.clients.clients import NoJitter
 from tests.support.cluster.processes import store_process
-from tests.support.ingest.kv import served_ingest
+from tests.support.ingest.served import served_ingest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -82,8 +82,8 @@ def test_credentials_that_cannot_be_end_the_start_with_one_line_and_no_secret(
     name: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main({PREFIX + name: value, f"{PREFIX}LISTEN": "127.0.0.1:0"}) == 1
-    said = capsys.readouterr().err
-    (line,) = (line for line in said.splitlines() if line.startswith("eddyline ingest: "))
+    output = capsys.readouterr().err
+    (line,) = (line for line in output.splitlines() if line.startswith("eddyline ingest: "))
     assert PREFIX + name in line
-    assert "hush-hush" not in said
-    assert "aHVzaC1odXNo" not in said
+    assert "hush-hush" not in output
+    assert "aHVzaC1odXNo" not in output

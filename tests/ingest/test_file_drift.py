@@ -13,7 +13,7 @@ from tests.support.command_line import command_at
 if TYPE_CHECKING:
     import pytest
 
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 
 async def test_drift_is_reported_in_both_directions_and_ends_by_the_commands_it_names(
@@ -35,13 +35,13 @@ async def test_drift_is_reported_in_both_directions_and_ends_by_the_commands_it_
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
         for name in ("policy", "settled", "old"):
             await sources.is_state(name, "LIVE")
-        shown = {row["name"]: row for row in (await command.run("source", "list"))[1]}
+        listed = {row["name"]: row for row in (await command.run("source", "list"))[1]}
         assert "source thief, which is not made: topic old" in capsys.readouterr().err
-        assert (shown["policy"]["on_expired"], shown["policy"]["file_drift"]) == ("STOP", "")
-        assert "topic settled, not elsewhere" in str(shown["settled"]["file_drift"])
-        assert shown["old"]["file_drift"] == ""
-        assert any("/etc/sources.toml does not name it" in warning for warning in warnings_of(shown["old"]))
-        assert not any("does not name it" in warning for warning in warnings_of(shown["policy"]))
+        assert (listed["policy"]["on_expired"], listed["policy"]["file_drift"]) == ("STOP", "")
+        assert "topic settled, not elsewhere" in str(listed["settled"]["file_drift"])
+        assert listed["old"]["file_drift"] == ""
+        assert any("/etc/sources.toml does not name it" in warning for warning in warnings_of(listed["old"]))
+        assert not any("does not name it" in warning for warning in warnings_of(listed["policy"]))
 
         # By hand, against the file: its own answer says so, and so does the store for the time that no ingest runs.
         _, (updated,) = await command.run("source", "update", "policy", "--on-expired", "resync")

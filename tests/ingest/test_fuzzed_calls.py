@@ -12,13 +12,13 @@ from eddyline.ingest.role import SERVICES
 from tests.support.access import methods
 from tests.support.cluster.processes import store_server
 from tests.support.fuzz import Caller, check_bytes, check_messages, on_a_thread
-from tests.support.ingest.kv import served_ingest
+from tests.support.ingest.served import served_ingest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.support.ingest.kv import ServedIngest
+    from tests.support.ingest.served import ServedIngest
     from tests.support.nats.server import NatsServer
 
 pytestmark = pytest.mark.sim

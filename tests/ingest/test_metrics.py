@@ -19,8 +19,7 @@ from tests.support.telemetry.scrape import Scrape, check_complete, in_place
 
 if TYPE_CHECKING:
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.buckets import Kit
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import BucketKit, SourceKit
 
 PER_SOURCE = {
     telemetry.INGEST_APPLIED_RECORDS,
@@ -42,8 +41,8 @@ async def counts(role: IngestRole, source: str) -> dict[str, float]:
     return {name: value for name in PER_SOURCE if (value := seen.value(name, source=source))}
 
 
-async def test_all_are_there_before_any_source(at: Kit) -> None:
-    async with at.ingest() as role:
+async def test_all_are_there_before_any_source(kit: BucketKit) -> None:
+    async with kit.ingest() as role:
         await role.connection.wait_connected()
         seen = await now(role)
         check_complete(seen, "ingest")
@@ -52,56 +51,56 @@ async def test_all_are_there_before_any_source(at: Kit) -> None:
         assert seen.value(telemetry.INGEST_NATS_CONNECTED) == 1
 
 
-async def test_counts_of_a_source_are_what_was_done(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_counts_of_a_source_are_what_was_done(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     await bucket.put("a", b"1")
-    await at.make_source()
-    async with at.ingest() as role:
-        await at.reaches(await bucket.put("b", b"2"))
-        await at.is_state("LIVE")
+    await kit.make_source()
+    async with kit.ingest() as role:
+        await kit.reaches(await bucket.put("b", b"2"))
+        await kit.is_state("LIVE")
         seen = await now(role)
         check_complete(seen, "ingest")
-        assert await counts(role, at.bucket) == {telemetry.INGEST_APPLIED_RECORDS: 2, telemetry.INGEST_CONSUMERS: 1}
+        assert await counts(role, kit.bucket) == {telemetry.INGEST_APPLIED_RECORDS: 2, telemetry.INGEST_CONSUMERS: 1}
         states = seen.series(telemetry.INGEST_SOURCE_STATE)
-        assert set(states) == {(at.bucket, state) for state in STATES}
+        assert set(states) == {(kit.bucket, state) for state in STATES}
         assert [state for (_, state), value in states.items() if value] == ["LIVE"]
-        assert seen.value(telemetry.INGEST_SOURCE_POSITION, source=at.bucket) == 2
-        assert seen.value(telemetry.INGEST_SOURCE_LAG, source=at.bucket) == 0
-        assert seen.value(telemetry.INGEST_SOURCE_LAG_SECONDS, source=at.bucket) == 0
-        assert 0 <= seen.value(telemetry.INGEST_SOURCE_REPORT_SECONDS, source=at.bucket) < 10
+        assert seen.value(telemetry.INGEST_SOURCE_POSITION, source=kit.bucket) == 2
+        assert seen.value(telemetry.INGEST_SOURCE_LAG, source=kit.bucket) == 0
+        assert seen.value(telemetry.INGEST_SOURCE_LAG_SECONDS, source=kit.bucket) == 0
+        assert 0 <= seen.value(telemetry.INGEST_SOURCE_REPORT_SECONDS, source=kit.bucket) < 10
         assert seen.value(telemetry.INGEST_LEASES) == 1
         assert 1 <= seen.value(telemetry.INGEST_APPLY_SECONDS) <= 2
 
 
-async def test_lag_is_a_metric_while_the_store_accepts_no_report(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    async with at.ingest() as role:
-        await at.reaches(await bucket.put("a", b"1"))
-        at.link.applies_open.clear()
+async def test_lag_is_a_metric_while_the_store_accepts_no_report(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest() as role:
+        await kit.reaches(await bucket.put("a", b"1"))
+        kit.link.applies_open.clear()
         await bucket.put("a", b"2")
-        await at.until(lambda: at.link.applying > 0)
+        await kit.until(lambda: kit.link.applying > 0)
         seen = await now(role)
-        assert seen.value(telemetry.INGEST_SOURCE_LAG, source=at.bucket) == 1
-        assert seen.value(telemetry.INGEST_SOURCE_LAG_SECONDS, source=at.bucket) > 0
-        at.link.applies_open.set()
-        await at.reaches(2)
+        assert seen.value(telemetry.INGEST_SOURCE_LAG, source=kit.bucket) == 1
+        assert seen.value(telemetry.INGEST_SOURCE_LAG_SECONDS, source=kit.bucket) > 0
+        kit.link.applies_open.set()
+        await kit.reaches(2)
 
 
-async def test_purge_counts_its_resync_its_deletes_and_its_gap(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    async with at.ingest():
+async def test_purge_counts_its_resync_its_deletes_and_its_gap(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest():
         await bucket.put("a", b"1")
-        await at.reaches(await bucket.put("b", b"2"))
+        await kit.reaches(await bucket.put("b", b"2"))
     await bucket.put("c", b"3")
-    await at.js.purge_stream(f"KV_{at.bucket}")
-    async with at.ingest() as role:
-        await at.is_state("LIVE")
-        gaps = len(await at.gaps())
-        deleted = len(await at.records()) - gaps - 2
+    await kit.js.purge_stream(f"KV_{kit.bucket}")
+    async with kit.ingest() as role:
+        await kit.is_state("LIVE")
+        gaps = len(await kit.gaps())
+        deleted = len(await kit.records()) - gaps - 2
         assert deleted == 2
-        assert await counts(role, at.bucket) == {
+        assert await counts(role, kit.bucket) == {
             telemetry.INGEST_APPLIED_RECORDS: deleted + gaps,
             telemetry.INGEST_CONSUMERS: 1,
             telemetry.INGEST_RESYNCS: 1,
@@ -129,14 +128,16 @@ async def test_dead_letter_and_verification_count(sources: SourceKit, bucket_nam
         assert seen.value(telemetry.INGEST_SOURCE_DRIFTED_KEYS, source="s") == 0
 
 
-async def test_sources_beyond_the_bound_are_counted_and_not_listed(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sources_beyond_the_bound_are_counted_and_not_listed(
+    kit: BucketKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ingest_metrics_module, "LISTED_SOURCES_MAX", 2)
-    await at.make_bucket()
-    await at.make_sources(3)
-    async with at.ingest() as role:
-        await at.until(lambda: len(role.ownership.held) == 3)
+    await kit.make_bucket()
+    await kit.make_sources(3)
+    async with kit.ingest() as role:
+        await kit.until(lambda: len(role.ownership.held) == 3)
         seen = await now(role)
-        assert set(seen.series(telemetry.INGEST_SOURCE_LAG)) == {(f"{at.bucket}.0",), (f"{at.bucket}.1",)}
+        assert set(seen.series(telemetry.INGEST_SOURCE_LAG)) == {(f"{kit.bucket}.0",), (f"{kit.bucket}.1",)}
         assert seen.value(telemetry.INGEST_LEASES) == 3
         assert seen.value(telemetry.INGEST_UNLISTED_SOURCES) == 1
     assert (await now(role)).series(telemetry.INGEST_SOURCE_LAG) == {}, "its leases are given back"

@@ -16,10 +16,10 @@ def add(gatherer: Gatherer, revision: int, data: bytes = b"x", meaning: Meaning 
 
 def sizes(gatherer: Gatherer) -> list[int]:
     """Pop all chunks, and return their counts."""
-    found = []
+    parts = []
     while (chunk := gatherer.pop()) is not None:
-        found.append(chunk.count)
-    return found
+        parts.append(chunk.count)
+    return parts
 
 
 def test_chunks_end_at_their_bound_of_records() -> None:
@@ -83,8 +83,8 @@ def test_gaps_lie_before_their_rows() -> None:
         PlacedGap(0, Gap(0, 0, GapReason.SOURCE_GAP, source_first=1, source_last=2)),
         PlacedGap(2, Gap(0, 0, GapReason.SOURCE_GAP, source_first=5, source_last=8)),
     ]
-    found = chunk.batch(gaps)
-    assert found is not None
-    rows = validated(found, source=True).to_rows()
+    parts = chunk.batch(gaps)
+    assert parts is not None
+    rows = validated(parts, source=True).to_rows()
     assert [row.op for row in rows] == [Op.GAP, Op.PUT, Op.PUT, Op.GAP, Op.PUT]
     assert rows[3] == gap_record(gaps[1].gap)

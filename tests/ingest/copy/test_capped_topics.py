@@ -12,7 +12,7 @@ from eddyline.core.model.topic import ConfigChange, Discard, Kind, TopicConfig
 from eddyline.ingest.sources.creation import create_source, update_source
 
 if TYPE_CHECKING:
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 
 async def make_stream(sources: SourceKit, name: str, **config: object) -> None:

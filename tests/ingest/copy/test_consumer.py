@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.ingest.nats.stream import Stream
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 
 @asynccontextmanager
-async def connected(at: Kit) -> AsyncIterator[tuple[Connection, JetStream]]:
+async def connected(kit: BucketKit) -> AsyncIterator[tuple[Connection, JetStream]]:
     """Open a connection as ingest does."""
     connection = Connection(
-        nats_access(IngestSettings(nats_url=at.url)),
+        nats_access(IngestSettings(nats_url=kit.url)),
         name="test",
         clock=SystemClock(),
         rng=Random(1),
@@ -63,13 +63,13 @@ def consumer(
     )
 
 
-async def test_message_larger_than_a_pull_is_fetched_alone_and_reading_goes_on(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_message_larger_than_a_pull_is_fetched_alone_and_reading_goes_on(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     sizes = [10, 3_000, 20, 5_000, 30]
     for size in sizes:
         await bucket.put("k", b"x" * size)
-    async with connected(at) as (connection, jetstream):
-        stream = await jetstream.stream(at.bucket)
+    async with connected(kit) as (connection, jetstream):
+        stream = await jetstream.stream(kit.bucket)
         async with consumer(connection, jetstream, stream, pull_bytes_max=2_000) as reading:
             found: list[int] = []
             while len(found) < len(sizes):
@@ -79,19 +79,19 @@ async def test_message_larger_than_a_pull_is_fetched_alone_and_reading_goes_on(a
     assert found == sizes
 
 
-async def test_pulls_request_no_more_than_the_window(at: Kit) -> None:
-    await at.make_bucket()
+async def test_pulls_request_no_more_than_the_window(kit: BucketKit) -> None:
+    await kit.make_bucket()
     for number in range(WINDOW_RECORDS + 3_000):
-        await at.client.publish(f"$KV.{at.bucket}.k{number}", b"")
-    await at.client.flush()
-    async with connected(at) as (connection, jetstream):
-        stream = await jetstream.stream(at.bucket)
+        await kit.client.publish(f"$KV.{kit.bucket}.k{number}", b"")
+    await kit.client.flush()
+    async with connected(kit) as (connection, jetstream):
+        stream = await jetstream.stream(kit.bucket)
         async with consumer(connection, jetstream, stream) as reading:
             chunk = await reading.next_chunk()
             # Nobody takes any more: what arrives stays within what was asked for.
-            info = await at.js.consumer_info(stream.name, "one")
+            info = await kit.js.consumer_info(stream.name, "one")
             for _ in range(20):
-                info = await at.js.consumer_info(stream.name, "one")
+                info = await kit.js.consumer_info(stream.name, "one")
             assert chunk is not None
             assert info.delivered is not None
             assert info.delivered.consumer_seq <= WINDOW_RECORDS
@@ -103,17 +103,17 @@ async def test_pulls_request_no_more_than_the_window(at: Kit) -> None:
                 count += chunk.count
 
 
-async def test_what_was_gathered_is_handed_out_before_the_loss(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_what_was_gathered_is_handed_out_before_the_loss(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     await bucket.put("k", b"1")
-    async with connected(at) as (connection, jetstream):
-        stream = await jetstream.stream(at.bucket)
+    async with connected(kit) as (connection, jetstream):
+        stream = await jetstream.stream(kit.bucket)
         async with consumer(connection, jetstream, stream) as reading:
             first = await reading.next_chunk()
             assert first is not None
             await bucket.put("k", b"2")
             while reading.drained and reading.last_seen_revision < 2:
-                await at.client.flush()
+                await kit.client.flush()
             reading.break_off("enough")
             second = await reading.next_chunk()
             assert second is not None
@@ -122,20 +122,22 @@ async def test_what_was_gathered_is_handed_out_before_the_loss(at: Kit) -> None:
                 await reading.next_chunk()
 
 
-async def test_candidates_of_a_paged_listing_are_confirmed_one_by_one(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
+async def test_candidates_of_a_paged_listing_are_confirmed_one_by_one(
+    kit: BucketKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
     for key in ("kept", "missed", "gone"):
         last = await bucket.put(key, b"1")
-    async with at.ingest():
-        await at.reaches(last)
-    await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
-    async with connected(at) as (_connection, jetstream):
-        stream = await jetstream.stream(at.bucket)
+    async with kit.ingest():
+        await kit.reaches(last)
+    await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.gone")
+    async with connected(kit) as (_connection, jetstream):
+        stream = await jetstream.stream(kit.bucket)
 
         async def paged(_: Stream) -> Subjects:
             return Subjects(frozenset((stream.prefix + b"kept",)), paged=True)
 
         monkeypatch.setattr(jetstream, "subjects", paged)
-        found = await vanished_keys(jetstream, stream, at.link.range_entries(at.bucket))
+        found = await vanished_keys(jetstream, stream, kit.link.range_entries(kit.bucket))
     assert found == [b"gone"]

@@ -17,7 +17,7 @@ from eddyline.ingest.sources.creation import check_definition, create_source
 from tests.support.sim.cut_link import CutLink
 
 if TYPE_CHECKING:
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 
 RECEIVED_MESSAGES, OVERRUN_MESSAGES = 5, 6_000
@@ -260,7 +260,7 @@ async def test_a26_rollup_under_a_filter_of_two_prefixes_skips_nothing(sources: 
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "expected_reason"),
     [
         ({"history": 1}, "it keeps 1 revision of a key, 64 are the most"),
         ({"history": 64, "ttl": 60}, "messages expire without markers"),
@@ -268,14 +268,14 @@ async def test_a26_rollup_under_a_filter_of_two_prefixes_skips_nothing(sources: 
     ],
 )
 async def test_b02_bucket_that_may_lose_revisions_is_warned_of(
-    sources: SourceKit, bucket_name: str, config: dict[str, int], said: str, caplog: pytest.LogCaptureFixture
+    sources: SourceKit, bucket_name: str, config: dict[str, int], expected_reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, **config))  # type: ignore[arg-type]
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest():
         await sources.is_state("s", "LIVE")
     warned = [record for record in caplog.records if record.getMessage() == "source may miss revisions"]
-    assert [vars(record)["fields"]["reason"] for record in warned] == ([said] if said else [])
+    assert [vars(record)["fields"]["reason"] for record in warned] == ([expected_reason] if expected_reason else [])
 
 
 async def test_overrun_of_a_filtered_source_is_seen(sources: SourceKit, bucket_name: str) -> None:
@@ -311,11 +311,11 @@ async def test_message_that_does_not_fit_becomes_a_dead_letter_once(sources: Sou
     assert await sources.gaps("t") == [(2, 2)]
     assert (await sources.link.get_topic("letters")).config == LETTERS_CONFIG, "known again for a day"
     (letter,) = await sources.rows("letters")
-    said = {entry.name: entry.value for entry in letter.meta}
+    fields = {entry.name: entry.value for entry in letter.meta}
     assert letter.key == f"$KV.{bucket_name}.a".encode()
     assert letter.data == b"misfit"
-    assert (said["revision"], said["source"]) == (b"2", b"s")
-    assert b"100 headers" in said["reason"]
+    assert (fields["revision"], fields["source"]) == (b"2", b"s")
+    assert b"100 headers" in fields["reason"]
 
 
 async def test_dead_letters_of_a_burst_are_on_their_way_together_and_stored_once(

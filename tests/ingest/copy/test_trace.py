@@ -30,9 +30,9 @@ def tracer(ratio: float = 1e-12) -> Tracer:
 
 def test_first_sampled_message_is_the_parent_and_others_are_links() -> None:
     made, chunk = tracer(), Chunk()
-    said = [b"", headers("traceparent: " + traceparent(1, "00"))]
-    said += [headers("traceparent: " + traceparent(number)) for number in (2, 3, 4)]
-    for revision, block in enumerate(said, start=10):
+    blocks = [b"", headers("traceparent: " + traceparent(1, "00"))]
+    blocks += [headers("traceparent: " + traceparent(number)) for number in (2, 3, 4)]
+    for revision, block in enumerate(blocks, start=10):
         trace_message(made, chunk, block, revision, "s")
     assert chunk.trace is not None
     chunk.trace.end_and_start(telemetry.SPAN_INGEST_APPLY).end()

@@ -18,8 +18,8 @@ from eddyline.core.errors import (
     WriteUnknown,
 )
 from tests.support.hang import HANG_S
-from tests.support.ingest.buckets import kit
-from tests.support.ingest.kv import target
+from tests.support.ingest.kit import bucket_kit
+from tests.support.ingest.served import target
 from tests.support.nats.server import NatsServer
 
 if TYPE_CHECKING:
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 
 @asynccontextmanager
-async def own_server(folder: Path) -> AsyncIterator[tuple[NatsServer, Kit, IngestRole]]:
+async def own_server(folder: Path) -> AsyncIterator[tuple[NatsServer, BucketKit, IngestRole]]:
     """Run a server that a test may break, with a bucket that is copied."""
     server = NatsServer(folder)
     server.start()
     try:
-        async with kit(server.url, folder, "b") as at:
-            await at.make_bucket()
-            await at.make_source()
-            async with at.ingest() as role:
-                await at.is_state("LIVE")
+        async with bucket_kit(server.url, folder, "b") as kit:
+            await kit.make_bucket()
+            await kit.make_source()
+            async with kit.ingest() as role:
+                await kit.is_state("LIVE")
                 try:
-                    yield server, at, role
+                    yield server, kit, role
                 finally:
                     server.thaw()
     finally:
@@ -50,12 +50,12 @@ async def own_server(folder: Path) -> AsyncIterator[tuple[NatsServer, Kit, Inges
 
 
 async def test_nats_away_is_a_definite_refusal(tmp_path: Path) -> None:
-    async with own_server(tmp_path) as (server, at, role):
+    async with own_server(tmp_path) as (server, kit, role):
         server.kill()
         await asyncio.wait_for(role.connection.lost.wait(), 5)
         with pytest.raises(NatsUnreachable):
             await role.writer.put(target("b"), b"1")
-        at.reconnected.clear()
+        kit.reconnected.clear()
         server.start()
         await asyncio.wait_for(role.connection.wait_connected(), 10)
         written = await role.writer.put(target("b"), b"2")
@@ -73,7 +73,7 @@ async def test_a_server_that_hangs_before_the_write_is_a_definite_refusal(tmp_pa
 
 
 async def test_a_server_that_hangs_in_the_write_leaves_it_unknown_and_it_may_be_there(tmp_path: Path) -> None:
-    async with own_server(tmp_path) as (server, at, role):
+    async with own_server(tmp_path) as (server, kit, role):
         # The look at the bucket is answered; the write finds a server that hangs.
         bucket = await role.writer._jetstream.bucket("b")
         server.freeze()
@@ -81,8 +81,8 @@ async def test_a_server_that_hangs_in_the_write_leaves_it_unknown_and_it_may_be_
         with pytest.raises(WriteUnknown):
             await publisher.publish(bucket, "$KV.b.k", b"1", {"Nats-Expected-Stream": "KV_b"}, timeout_s=0.3)
         server.thaw()
-        await at.reaches(1)
-        assert await at.fold() == {"k": b"1"}
+        await kit.reaches(1)
+        assert await kit.fold() == {"k": b"1"}
 
 
 async def test_a_server_killed_in_the_write_leaves_it_unknown_at_once(tmp_path: Path) -> None:
@@ -105,74 +105,74 @@ async def unknown(role: IngestRole, bucket: object) -> bool:
     return False
 
 
-async def test_a_bucket_deleted_under_a_write_is_an_error(at: Kit) -> None:
-    await at.make_bucket()
-    async with at.ingest() as role:
+async def test_a_bucket_deleted_under_a_write_is_an_error(kit: BucketKit) -> None:
+    await kit.make_bucket()
+    async with kit.ingest() as role:
         await role.connection.wait_connected()
-        bucket = await role.writer._jetstream.bucket(at.bucket)
-        await at.js.delete_key_value(at.bucket)
+        bucket = await role.writer._jetstream.bucket(kit.bucket)
+        await kit.js.delete_key_value(kit.bucket)
         with pytest.raises(BucketNotFound):
-            await role.writer._publisher.publish(bucket, f"$KV.{at.bucket}.k", b"1", {}, timeout_s=5)
+            await role.writer._publisher.publish(bucket, f"$KV.{kit.bucket}.k", b"1", {}, timeout_s=5)
 
 
-async def test_a_bucket_recreated_under_a_write_has_its_own_identity(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_a_bucket_recreated_under_a_write_has_its_own_identity(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     for _ in range(3):
         await bucket.put("x", b"")
-    async with at.ingest() as role:
+    async with kit.ingest() as role:
         await role.connection.wait_connected()
-        known = await role.writer._jetstream.bucket(at.bucket)
-        await at.js.delete_key_value(at.bucket)
-        await at.make_bucket()
-        written = await role.writer.put(target(at.bucket), b"1")
+        seen = await role.writer._jetstream.bucket(kit.bucket)
+        await kit.js.delete_key_value(kit.bucket)
+        await kit.make_bucket()
+        written = await role.writer.put(target(kit.bucket), b"1")
         assert written.revision == 1
-        assert await role.writer._created_ns(known, 1) != known.stream.created_ns
-        assert (await role.writer._created_ns(known, 1)).to_bytes(8, "little") == written.stream_identity
+        assert await role.writer._created_ns(seen, 1) != seen.stream.created_ns
+        assert (await role.writer._created_ns(seen, 1)).to_bytes(8, "little") == written.stream_identity
 
 
-async def test_a_write_that_is_not_applied_in_time_fails_with_its_revision(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    async with at.ingest() as role:
-        await at.is_state("LIVE")
-        at.link.applies_open.clear()
+async def test_a_write_that_is_not_applied_in_time_fails_with_its_revision(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest() as role:
+        await kit.is_state("LIVE")
+        kit.link.applies_open.clear()
         with pytest.raises(ApplyPending) as pending:
-            await role.writer.put(target(at.bucket, wait=True, s=0.3), b"1")
+            await role.writer.put(target(kit.bucket, wait=True, s=0.3), b"1")
         assert pending.value.revision == 1
-        assert pending.value.metadata["source"] == at.bucket
-        at.link.applies_open.set()
-        await at.reaches(1)
+        assert pending.value.metadata["source"] == kit.bucket
+        kit.link.applies_open.set()
+        await kit.reaches(1)
     assert (await bucket.status()).values == 1, "written once"
 
 
-async def test_a_store_that_goes_away_while_waited_for_is_waited_for(at: Kit) -> None:
-    await at.make_bucket()
-    await at.make_source()
-    async with at.ingest() as role, asyncio.TaskGroup() as group:
-        await at.is_state("LIVE")
-        at.link.applies_open.clear()
-        waiting = group.create_task(role.writer.put(target(at.bucket, wait=True), b"1"))
-        await at.until(lambda: at.link.applying > 0)
-        at.link.away = True
-        at.link.applies_open.set()
-        looks = at.link.source_looks
-        await at.until(lambda: at.link.source_looks > looks + 1)
+async def test_a_store_that_goes_away_while_waited_for_is_waited_for(kit: BucketKit) -> None:
+    await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest() as role, asyncio.TaskGroup() as group:
+        await kit.is_state("LIVE")
+        kit.link.applies_open.clear()
+        waiting = group.create_task(role.writer.put(target(kit.bucket, wait=True), b"1"))
+        await kit.until(lambda: kit.link.applying > 0)
+        kit.link.away = True
+        kit.link.applies_open.set()
+        looks = kit.link.source_looks
+        await kit.until(lambda: kit.link.source_looks > looks + 1)
         assert not waiting.done()
-        at.link.away = False
-    assert waiting.result().applied == (at.bucket,)
+        kit.link.away = False
+    assert waiting.result().applied == (kit.bucket,)
 
 
-async def test_a_source_deleted_while_waited_for_ends_the_wait(at: Kit) -> None:
-    await at.make_bucket()
-    await at.make_source()
-    async with at.ingest() as role:
-        await at.is_state("LIVE")
-        at.link.applies_open.clear()
+async def test_a_source_deleted_while_waited_for_ends_the_wait(kit: BucketKit) -> None:
+    await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest() as role:
+        await kit.is_state("LIVE")
+        kit.link.applies_open.clear()
         async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(pending_reason(role, at.bucket))
-            await at.until(lambda: at.link.applying > 0)
-            await at.link.delete_source(at.bucket)
-            at.link.applies_open.set()
+            waiting = group.create_task(pending_reason(role, kit.bucket))
+            await kit.until(lambda: kit.link.applying > 0)
+            await kit.link.delete_source(kit.bucket)
+            kit.link.applies_open.set()
         assert "no source" in waiting.result()
 
 
@@ -185,39 +185,39 @@ async def pending_reason(role: IngestRole, bucket: str) -> str:
     return ""
 
 
-async def test_waiters_of_one_source_share_its_polls(at: Kit) -> None:
-    await at.make_bucket()
-    await at.make_source()
-    async with at.ingest() as role:
-        await at.is_state("LIVE")
-        at.link.applies_open.clear()
+async def test_waiters_of_one_source_share_its_polls(kit: BucketKit) -> None:
+    await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest() as role:
+        await kit.is_state("LIVE")
+        kit.link.applies_open.clear()
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(role.writer.put(target(at.bucket, b"%d" % number, wait=True), b"1"))
+                group.create_task(role.writer.put(target(kit.bucket, b"%d" % number, wait=True), b"1"))
                 for number in range(50)
             ]
-            await at.until(lambda: at.link.applying > 0 and at.link.source_looks > 0)
-            at.link.applies_open.set()
+            await kit.until(lambda: kit.link.applying > 0 and kit.link.source_looks > 0)
+            kit.link.applies_open.set()
         assert {task.result().revision for task in tasks} == set(range(1, 51))
-        assert at.link.source_looks < 100
+        assert kit.link.source_looks < 100
         assert not role.writer._applied._watched
 
 
-async def test_a_caller_that_leaves_leaves_nothing_behind(at: Kit) -> None:
-    await at.make_bucket()
-    await at.make_source()
-    async with at.ingest() as role:
-        await at.is_state("LIVE")
-        at.link.applies_open.clear()
+async def test_a_caller_that_leaves_leaves_nothing_behind(kit: BucketKit) -> None:
+    await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest() as role:
+        await kit.is_state("LIVE")
+        kit.link.applies_open.clear()
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(role.writer.put(target(at.bucket, b"a", wait=True), b"1"))
-            second = group.create_task(role.writer.put(target(at.bucket, b"b", wait=True), b"1"))
-            await at.until(lambda: at.link.applying > 0 and at.link.source_looks > 0)
+            first = group.create_task(role.writer.put(target(kit.bucket, b"a", wait=True), b"1"))
+            second = group.create_task(role.writer.put(target(kit.bucket, b"b", wait=True), b"1"))
+            await kit.until(lambda: kit.link.applying > 0 and kit.link.source_looks > 0)
             first.cancel()
             await asyncio.wait((first,))
             # Who looked for both is gone; the other goes on by itself.
-            at.link.applies_open.set()
-        assert second.result().applied == (at.bucket,)
+            kit.link.applies_open.set()
+        assert second.result().applied == (kit.bucket,)
         assert not role.writer._applied._watched
         assert (role.writer._writes._taken, role.writer._bytes._taken, role.writer._waits._taken) == (0, 0, 0)
 
@@ -228,9 +228,9 @@ async def test_a_write_that_nats_does_not_permit_is_a_definite_refusal_at_once(t
     server = NatsServer(tmp_path, config=users)
     server.start()
     try:
-        async with kit(f"nats://a:a@{server.address}", tmp_path, "b") as at:
-            await at.make_bucket()
-            async with at.ingest() as role, asyncio.timeout(HANG_S):
+        async with bucket_kit(f"nats://a:a@{server.address}", tmp_path, "b") as kit:
+            await kit.make_bucket()
+            async with kit.ingest() as role, asyncio.timeout(HANG_S):
                 await role.connection.wait_connected()
                 with pytest.raises(BucketForbids) as forbidden:
                     await role.writer.put(target("b", b"Mine.k"), b"1")
@@ -245,9 +245,9 @@ async def test_a_bucket_of_another_jetstream_domain_is_written_through_it(tmp_pa
     server = NatsServer(tmp_path, config="jetstream { domain: hub }\n")
     server.start()
     try:
-        async with kit(server.url, tmp_path, "b") as at:
-            await at.make_bucket()
-            async with at.ingest(nats_domain="hub") as role:
+        async with bucket_kit(server.url, tmp_path, "b") as kit:
+            await kit.make_bucket()
+            async with kit.ingest(nats_domain="hub") as role:
                 await role.connection.wait_connected()
                 assert (await role.writer.put(target("b"), b"1")).revision == 1
                 with pytest.raises(KeyExists):
@@ -256,22 +256,24 @@ async def test_a_bucket_of_another_jetstream_domain_is_written_through_it(tmp_pa
         server.stop()
 
 
-async def test_a_store_that_hangs_takes_no_longer_than_the_call_has(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
+async def test_a_store_that_hangs_takes_no_longer_than_the_call_has(
+    kit: BucketKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
 
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()
 
-    async with at.ingest() as role, asyncio.timeout(HANG_S):
-        await at.is_state("LIVE")
+    async with kit.ingest() as role, asyncio.timeout(HANG_S):
+        await kit.is_state("LIVE")
         with monkeypatch.context() as hanging:
-            hanging.setattr(at.link, "get_source", hang)
+            hanging.setattr(kit.link, "get_source", hang)
             with pytest.raises(ApplyPending, match="no answer in time"):
-                await role.writer.put(target(at.bucket, wait=True, s=0.2), b"1")
-            hanging.setattr(at.link, "list_sources", hang)
+                await role.writer.put(target(kit.bucket, wait=True, s=0.2), b"1")
+            hanging.setattr(kit.link, "list_sources", hang)
             with pytest.raises(StoreUnreachable):
-                await role.writer.put(target(at.bucket, wait=True, s=0.2), b"2")
+                await role.writer.put(target(kit.bucket, wait=True, s=0.2), b"2")
     assert (await bucket.status()).values == 1
 
 

@@ -23,7 +23,7 @@ from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.ingest.copy.dead_letters import ensure_topic
 from eddyline.v1 import fold_pb2, fold_pb2_grpc, kv_pb2, kv_pb2_grpc
 from tests.support.cluster.processes import store_server
-from tests.support.ingest.kv import ServedIngest, served_ingest
+from tests.support.ingest.served import ServedIngest, served_ingest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 
 @asynccontextmanager
@@ -47,12 +47,12 @@ def server_of(connection: Connection) -> str:
 
 
 async def test_server_that_answers_nothing_is_left_for_another(
-    at: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kit: BucketKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = NatsServer(tmp_path)
     other.start()
     try:
-        async with connected(f"{at.url},{other.url}", monkeypatch, mute_s=0.0) as connection:
+        async with connected(f"{kit.url},{other.url}", monkeypatch, mute_s=0.0) as connection:
             for _ in range(3):
                 before, lost = server_of(connection), connection.lost
                 connection.note_no_answer()
@@ -64,13 +64,13 @@ async def test_server_that_answers_nothing_is_left_for_another(
 
 
 async def test_only_server_and_one_that_answers_now_and_then_are_not_left(
-    at: Kit, monkeypatch: pytest.MonkeyPatch
+    kit: BucketKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with connected(at.url, monkeypatch, mute_s=0.0) as connection:
+    async with connected(kit.url, monkeypatch, mute_s=0.0) as connection:
         connection.note_no_answer()
         connection.note_no_answer()
         assert connection.connected
-    async with connected(f"{at.url},{at.url}", monkeypatch, mute_s=60.0) as connection:
+    async with connected(f"{kit.url},{kit.url}", monkeypatch, mute_s=60.0) as connection:
         connection.note_no_answer()
         connection.note_answer()
         monkeypatch.setattr("eddyline.ingest.nats.connection.MUTE_S", 0.001)
@@ -104,7 +104,7 @@ def test_stream_is_accepted_only_from_a_leader_with_a_majority(cluster: Json | N
 
 
 @pytest.mark.parametrize(
-    ("replica", "told"),
+    ("replica", "troubles"),
     [
         ({"name": "n2", "current": True, "active": 5}, []),
         ({"name": "n2", "current": True, "lag": 1_000}, []),
@@ -113,9 +113,9 @@ def test_stream_is_accepted_only_from_a_leader_with_a_majority(cluster: Json | N
         ({"name": "n2", "current": False, "offline": True, "lag": 7}, ["NATS server n2 is offline"]),
     ],
 )
-def test_a_server_that_lags_is_named(replica: Json, told: list[str]) -> None:
+def test_a_server_that_lags_is_named(replica: Json, troubles: list[str]) -> None:
     fine: Json = {"name": "n3", "current": True}
-    assert peer_troubles({"cluster": {"leader": "n1", "replicas": [fine, replica]}}) == told
+    assert peer_troubles({"cluster": {"leader": "n1", "replicas": [fine, replica]}}) == troubles
 
 
 def test_a_server_alone_has_no_others() -> None:

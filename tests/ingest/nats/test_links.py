@@ -11,8 +11,7 @@ import pytest
 from eddyline.ingest.copy.progress import Progress
 from eddyline.ingest.rpc.status import ingest_status
 from tests.ingest.copy.test_outage import revisions, started
-from tests.support.ingest.buckets import kit
-from tests.support.ingest.sources import HEARTBEAT_MS
+from tests.support.ingest.kit import HEARTBEAT_MS, bucket_kit
 from tests.support.nats.leaf_node import leaf_node
 from tests.support.nats.server import NatsServer
 from tests.support.nats.tcp_proxy import RouteProxy
@@ -24,57 +23,57 @@ if TYPE_CHECKING:
 
     from eddyline.ingest.copy.progress import State
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 FLAPS = 50
 TRIES = 100
 """More than the 60 after which nats-py gives up."""
 
 
-async def test_consumer_deleted_under_an_idle_bucket_is_noticed_without_traffic(at: Kit) -> None:
-    await started(at)
-    async with at.ingest():
-        await at.is_state("LIVE")
-        (name,) = await at.consumers()
-        await at.js.delete_consumer(f"KV_{at.bucket}", name)
+async def test_consumer_deleted_under_an_idle_bucket_is_noticed_without_traffic(kit: BucketKit) -> None:
+    await started(kit)
+    async with kit.ingest():
+        await kit.is_state("LIVE")
+        (name,) = await kit.consumers()
+        await kit.js.delete_consumer(f"KV_{kit.bucket}", name)
         async with asyncio.timeout(3 * HEARTBEAT_MS / 1000):
-            while await at.consumers() in ([], [name]):
+            while await kit.consumers() in ([], [name]):
                 pass
-        await at.is_state("LIVE")
-        assert len(await at.consumers()) == 1
+        await kit.is_state("LIVE")
+        assert len(await kit.consumers()) == 1
 
 
-async def test_idle_source_stays_live_while_its_heartbeats_come(at: Kit) -> None:
-    await started(at)
-    async with at.ingest() as role:
-        await at.is_state("LIVE")
-        since = role.ownership.held[at.bucket].progress
-        await at.until(lambda: since.since_ms > 6 * HEARTBEAT_MS)
-    assert at.states()[-1] == "LIVE"
-    assert "RECOVERING" not in at.states()
+async def test_idle_source_stays_live_while_its_heartbeats_come(kit: BucketKit) -> None:
+    await started(kit)
+    async with kit.ingest() as role:
+        await kit.is_state("LIVE")
+        since = role.ownership.held[kit.bucket].progress
+        await kit.until(lambda: since.since_ms > 6 * HEARTBEAT_MS)
+    assert kit.states()[-1] == "LIVE"
+    assert "RECOVERING" not in kit.states()
 
 
 async def test_server_restarted_three_times_at_once_leaves_one_consumer_and_a_whole_fold(tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, tmp_path, "b") as at:
-            bucket = await started(at)
+        async with bucket_kit(server.url, tmp_path, "b") as kit:
+            bucket = await started(kit)
             for number in range(300):
-                await at.client.publish(f"$KV.b.k{number}", b"x")
-            await at.client.flush()
-            async with at.ingest():
-                await at.reaches(300)
+                await kit.client.publish(f"$KV.b.k{number}", b"x")
+            await kit.client.flush()
+            async with kit.ingest():
+                await kit.reaches(300)
                 for _ in range(3):
-                    at.reconnected.clear()
+                    kit.reconnected.clear()
                     server.kill()
                     server.start()
-                    await asyncio.wait_for(at.reconnected.wait(), 5)
-                await at.reaches(await bucket.put("after", b"1"))
-                await at.is_state("LIVE")
-                assert len(await at.consumers()) == 1
-            assert await revisions(at) == list(range(1, 302))
-            assert await at.consumers() == []
+                    await asyncio.wait_for(kit.reconnected.wait(), 5)
+                await kit.reaches(await bucket.put("after", b"1"))
+                await kit.is_state("LIVE")
+                assert len(await kit.consumers()) == 1
+            assert await revisions(kit) == list(range(1, 302))
+            assert await kit.consumers() == []
     finally:
         server.stop()
 
@@ -85,21 +84,21 @@ async def test_outage_of_more_tries_than_clients_have_is_gone_on_with(
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, tmp_path, "b") as at:
-            bucket = await started(at)
-            async with at.ingest() as role:
-                await at.reaches(await bucket.put("a", b"1"))
+        async with bucket_kit(server.url, tmp_path, "b") as kit:
+            bucket = await started(kit)
+            async with kit.ingest() as role:
+                await kit.reaches(await bucket.put("a", b"1"))
                 monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MIN", 0.001)
                 monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MAX", 0.002)
                 server.kill()
-                await at.until(lambda: role.connection._attempts > TRIES, seconds=20)
+                await kit.until(lambda: role.connection._attempts > TRIES, seconds=20)
                 assert not role.readiness.ready
                 assert role.readiness.reason == "NATS_UNREACHABLE"
                 server.start()
-                await at.until(lambda: role.readiness.ready)
-                await at.is_state("LIVE")
-                await asyncio.wait_for(at.reconnected.wait(), 5)
-                await at.reaches(await bucket.put("a", b"2"))
+                await kit.until(lambda: role.readiness.ready)
+                await kit.is_state("LIVE")
+                await asyncio.wait_for(kit.reconnected.wait(), 5)
+                await kit.reaches(await bucket.put("a", b"2"))
     finally:
         server.stop()
 
@@ -108,47 +107,47 @@ async def test_empty_bucket_over_a_restart_takes_its_first_key(tmp_path: Path) -
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, tmp_path, "b") as at:
-            bucket = await started(at)
-            async with at.ingest():
-                await at.is_state("LIVE")
+        async with bucket_kit(server.url, tmp_path, "b") as kit:
+            bucket = await started(kit)
+            async with kit.ingest():
+                await kit.is_state("LIVE")
                 server.kill()
-                await at.is_state("RECOVERING")
+                await kit.is_state("RECOVERING")
                 server.start()
-                await at.is_state("LIVE")
-                await asyncio.wait_for(at.reconnected.wait(), 5)
-                await at.reaches(await bucket.put("first", b"1"))
-            assert await at.fold() == {"first": b"1"}
+                await kit.is_state("LIVE")
+                await asyncio.wait_for(kit.reconnected.wait(), 5)
+                await kit.reaches(await bucket.put("first", b"1"))
+            assert await kit.fold() == {"first": b"1"}
     finally:
         server.stop()
 
 
 @pytest.mark.integration
-async def test_link_that_flaps_fifty_times_leaves_one_consumer(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_link_that_flaps_fifty_times_leaves_one_consumer(kit: BucketKit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MIN", 0.001)
     monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MAX", 0.005)
-    bucket = await started(at)
-    async with RouteProxy(at.url.removeprefix("nats://")) as link:
-        at.url = f"nats://{link.address}"
-        async with at.ingest() as role:
+    bucket = await started(kit)
+    async with RouteProxy(kit.url.removeprefix("nats://")) as link:
+        kit.url = f"nats://{link.address}"
+        async with kit.ingest() as role:
             for number in range(FLAPS):
                 await role.connection.wait_connected()
                 await bucket.put(f"k{number}", b"x")
                 link.cut()
                 await asyncio.wait_for(role.connection.lost.wait(), 5)
                 link.mend()
-            await at.reaches(await bucket.put("last", b"x"))
-            await at.is_state("LIVE")
-            assert len(await at.consumers()) <= 2
-            await at.until(lambda: role.readiness.ready)
-    assert await revisions(at) == list(range(1, FLAPS + 2))
-    assert await at.consumers() == []
+            await kit.reaches(await bucket.put("last", b"x"))
+            await kit.is_state("LIVE")
+            assert len(await kit.consumers()) <= 2
+            await kit.until(lambda: role.readiness.ready)
+    assert await revisions(kit) == list(range(1, FLAPS + 2))
+    assert await kit.consumers() == []
 
 
 async def test_fifty_sources_that_start_under_a_writer_are_live_with_all_that_was_there(
-    at: Kit, monkeypatch: pytest.MonkeyPatch
+    kit: BucketKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = await at.make_bucket()
+    bucket = await kit.make_bucket()
     live: list[int] = []
     before = 0
 
@@ -165,9 +164,9 @@ async def test_fifty_sources_that_start_under_a_writer_are_live_with_all_that_wa
     async with asyncio.TaskGroup() as group:
         group.create_task(_write(bucket, stop))
         try:
-            await at.make_sources(50)
-            async with at.ingest():
-                await at.until(lambda: len(live) >= 50, seconds=20)
+            await kit.make_sources(50)
+            async with kit.ingest():
+                await kit.until(lambda: len(live) >= 50, seconds=20)
         finally:
             stop.set()
     assert len(live) == 50
@@ -182,29 +181,29 @@ async def _write(bucket: KeyValue, stop: asyncio.Event) -> None:
         await bucket.put(f"w{number % 50}", b"x")
 
 
-async def test_each_connection_has_a_reason_of_its_own(at: Kit) -> None:
-    bucket = await started(at)
-    async with RouteProxy(at.url.removeprefix("nats://")) as link:
-        at.url = f"nats://{link.address}"
-        async with at.ingest() as role:
-            await at.reaches(await bucket.put("a", b"1"))
+async def test_each_connection_has_a_reason_of_its_own(kit: BucketKit) -> None:
+    bucket = await started(kit)
+    async with RouteProxy(kit.url.removeprefix("nats://")) as link:
+        kit.url = f"nats://{link.address}"
+        async with kit.ingest() as role:
+            await kit.reaches(await bucket.put("a", b"1"))
             link.cut()
-            await at.is_state("RECOVERING")
-            assert told(role) == (False, "NATS_UNREACHABLE", False)
-            at.link.away = True
+            await kit.is_state("RECOVERING")
+            assert ingest_state(role) == (False, "NATS_UNREACHABLE", False)
+            kit.link.away = True
             await bucket.put("a", b"2")
-            await at.until(lambda: "STORE_UNREACHABLE" in role.readiness.reason)
-            assert told(role) == (False, "NATS_UNREACHABLE STORE_UNREACHABLE", False)
+            await kit.until(lambda: "STORE_UNREACHABLE" in role.readiness.reason)
+            assert ingest_state(role) == (False, "NATS_UNREACHABLE STORE_UNREACHABLE", False)
             link.mend()
-            await at.until(lambda: role.readiness.nats_connected)
-            assert told(role) == (False, "STORE_UNREACHABLE", True)
-            at.link.away = False
-            await at.reaches(2)
-            await at.until(lambda: role.readiness.ready)
-            assert told(role) == (True, "", True)
+            await kit.until(lambda: role.readiness.nats_connected)
+            assert ingest_state(role) == (False, "STORE_UNREACHABLE", True)
+            kit.link.away = False
+            await kit.reaches(2)
+            await kit.until(lambda: role.readiness.ready)
+            assert ingest_state(role) == (True, "", True)
 
 
-def told(role: IngestRole) -> tuple[bool, str, bool]:
+def ingest_state(role: IngestRole) -> tuple[bool, str, bool]:
     """GetStatus of the replica: ready, the reason, and whether NATS is connected."""
     status = ingest_status(role.readiness, role.ownership, role.verifier)
     return status.ready, status.reason, status.detail.nats_connected  # type: ignore[union-attr]
@@ -212,20 +211,20 @@ def told(role: IngestRole) -> tuple[bool, str, bool]:
 
 async def test_bucket_of_a_hub_is_copied_through_a_leaf_node_with_a_domain(tmp_path: Path) -> None:
     async with leaf_node(tmp_path) as (hub, leaf):
-        async with kit(hub, tmp_path, "b") as at:
-            bucket = await started(at)
+        async with bucket_kit(hub, tmp_path, "b") as kit:
+            bucket = await started(kit)
             await bucket.put("a", b"1")
-            at.url = leaf
-            async with at.ingest(nats_domain="hub") as role:
-                await at.reaches(1)
-                await at.is_state("LIVE")
-                await at.js.purge_stream("KV_b", subject="$KV.b.a")
-                await at.reaches(await bucket.put("b", b"2"))
+            kit.url = leaf
+            async with kit.ingest(nats_domain="hub") as role:
+                await kit.reaches(1)
+                await kit.is_state("LIVE")
+                await kit.js.purge_stream("KV_b", subject="$KV.b.a")
+                await kit.reaches(await bucket.put("b", b"2"))
                 assert role.connection.client.connected_url is not None
                 assert role.connection.client.connected_url.geturl() == leaf
-                assert len(await at.consumers()) == 1
-            assert (await revisions(at))[:2] == [1, 2]
-            assert await at.consumers() == []
+                assert len(await kit.consumers()) == 1
+            assert (await revisions(kit))[:2] == [1, 2]
+            assert await kit.consumers() == []
         async with await nats.connect(leaf) as client:
             # The leaf's own JetStream has no such bucket: without the domain nothing would be found there.
             assert await client.jetstream().streams_info() == []

@@ -12,14 +12,14 @@ from nats.js.api import KeyValueConfig
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.model.source import SourceDefinition
 from eddyline.ingest.kv.writer import WriteTarget
-from tests.support.ingest.sources import source_kit
+from tests.support.ingest.kit import source_kit
 from tests.support.nats.server import running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
     from tests.support.nats.server import NatsServer
 
 BUCKET: Final = "certs"
@@ -128,5 +128,5 @@ async def test_a_stream_that_limits_the_inactivity_of_consumers_is_copied(source
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
         definition = (await sources.link.get_source("s")).definition
-        found = await role.comparer.compare(definition, name=role.new_compare_name(), settle_s=1, limit=1)
-        assert found.is_right
+        comparison = await role.comparer.compare(definition, name=role.new_compare_name(), settle_s=1, limit=1)
+        assert comparison.is_right

@@ -71,10 +71,10 @@ async def let_in(settings: IngestSettings) -> bool:
 async def refused(settings: IngestSettings) -> str:
     """Error of a connection that cannot be made."""
     async with connection(settings) as made:
-        return await trouble_of(made)
+        return await first_error_of(made)
 
 
-async def trouble_of(made: Connection) -> str:
+async def first_error_of(made: Connection) -> str:
     """First error of a connection that does not come up."""
     async with asyncio.timeout(HANG_S):
         while not made.trouble:  # noqa: ASYNC110 - nats-py's own tasks find it, and say it to nobody else
@@ -106,7 +106,7 @@ async def test_a_credentials_file_is_read_again_at_each_connection(tmp_path: Pat
     async with served(tmp_path / "nats", accounts.config) as server:
         settings = IngestSettings(nats_url=server.url, nats_creds_file=str(file))
         async with connection(settings) as made:
-            assert await trouble_of(made)
+            assert await first_error_of(made)
             file.write_bytes(accounts.user())
             await asyncio.wait_for(made.wait_connected(), 10)
             # What was read last is used on, where the file is gone or spoilt.
@@ -179,7 +179,7 @@ async def test_refused_credentials_are_logged_once_and_in_every_error(
             lost = made.lost
             server.kill()
             await asyncio.wait_for(lost.wait(), 10)
-            await trouble_of(made)
+            await first_error_of(made)
             assert readiness.reason.startswith("NATS_UNREACHABLE")
             assert not made.refused
 
@@ -243,8 +243,8 @@ async def test_what_comes_first_of_several_credentials_is_used_and_the_rest_not_
 ) -> None:
     async with served(tmp_path / "nats", accounts.config) as server:
         url = f"nats://me:wrong@{server.address}"
-        given = in_base64(accounts.user())
-        settings = IngestSettings(nats_url=url, nats_creds=given, nats_creds_file=str(tmp_path / "not there"))
+        encoded = in_base64(accounts.user())
+        settings = IngestSettings(nats_url=url, nats_creds=encoded, nats_creds_file=str(tmp_path / "not there"))
         assert await let_in(settings)
         file = tmp_path / "user.creds"
         file.write_bytes(accounts.user())

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from eddyline.ingest.nats.raw_client import RawClient
 
 if TYPE_CHECKING:
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 
-async def test_raw_subscription_gets_bytes_and_the_others_get_messages(at: Kit) -> None:
+async def test_raw_subscription_gets_bytes_and_the_others_get_messages(kit: BucketKit) -> None:
     client = RawClient()
-    await client.connect(at.url)
+    await client.connect(kit.url)
     got: list[tuple[bytes, bytes, bytes, bytes]] = []
     try:
         subscription = await client.subscribe_raw("raw.*", lambda *message: got.append(message))
@@ -36,9 +36,9 @@ async def test_raw_subscription_gets_bytes_and_the_others_get_messages(at: Kit) 
     assert client.receivers == {}
 
 
-async def test_requests_of_the_same_client_are_answered(at: Kit) -> None:
+async def test_requests_of_the_same_client_are_answered(kit: BucketKit) -> None:
     client = RawClient()
-    await client.connect(at.url)
+    await client.connect(kit.url)
     try:
         answer = await asyncio.wait_for(client.request("$JS.API.INFO", b"", timeout=5), 6)
     finally:

@@ -90,7 +90,7 @@ async def test_message_in_many_pieces_is_parsed_once_it_is_whole() -> None:
     client = Told()
     data = bytes(1 << 20)
     stream = message(RAW, b"a", b"", data, b"")
-    pieces = [stream[at : at + 1000] for at in range(0, len(stream), 1000)]
+    pieces = [stream[kit : kit + 1000] for kit in range(0, len(stream), 1000)]
     assert await heard(raw(client), client, pieces) == [(RAW, b"a", b"", data, b"")]
 
 

@@ -17,8 +17,8 @@ from eddyline.core.runtime.fs import RealFs
 from eddyline.ingest.copy.position import NO_TIME, decode_position
 from eddyline.store.artifacts.local_store import LocalArtifactStore
 from tests.support.hang import HANG_S
-from tests.support.ingest.kv import target
-from tests.support.ingest.sources import SourceKit, source_kit
+from tests.support.ingest.kit import SourceKit, source_kit
+from tests.support.ingest.served import target
 from tests.support.nats.server import NatsServer
 from tests.support.store.artifacts import exported
 from tests.support.store.real import real_store, threaded
@@ -35,7 +35,7 @@ COPIED: Final = 10
 """Revision up to which the source has copied."""
 
 
-class Scene:
+class RollbackCase:
     """A server of its own, its folder's older copy, and a source `s` of bucket `b` or of stream `b`."""
 
     def __init__(
@@ -151,154 +151,156 @@ NEW: Final = {f"new{number}" for number in range(COPIED - SAVED - 1)}
 
 
 @pytest_asyncio.fixture(params=["bucket", "stream"])
-async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+async def case(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[RollbackCase]:
     server = NatsServer(tmp_path / "nats")
     server.start()
     try:
         reconnected = asyncio.Event()
         async with source_kit(server.url, tmp_path, reconnected=reconnected) as sources:
-            yield Scene(server, tmp_path / "nats", sources, request.param, reconnected)
+            yield RollbackCase(server, tmp_path / "nats", sources, request.param, reconnected)
     finally:
         server.stop()
 
 
-async def test_position_that_was_written_again_with_the_same_message_is_another_one(scene: Scene) -> None:
-    await scene.copied_then_rolled_back()
-    await scene.written_again()
-    await scene.stands_ahead()
-    assert f"message {COPIED} is of" in await scene.reason()
-    await scene.write("more")
-    await scene.stands_ahead()
-    await scene.equals_after_resync(OLD | NEW | {"same", "more"})
+async def test_position_that_was_written_again_with_the_same_message_is_another_one(case: RollbackCase) -> None:
+    await case.copied_then_rolled_back()
+    await case.written_again()
+    await case.stands_ahead()
+    assert f"message {COPIED} is of" in await case.reason()
+    await case.write("more")
+    await case.stands_ahead()
+    await case.equals_after_resync(OLD | NEW | {"same", "more"})
 
 
-async def test_message_of_the_position_is_gone_and_one_below_it_is_younger(scene: Scene) -> None:
-    await scene.copied_then_rolled_back()
-    await scene.written_again()
-    await scene.write("more")
-    await scene.remove(COPIED)
-    await scene.stands_ahead()
-    assert f"message {COPIED - 1} is of" in await scene.reason()
+async def test_message_of_the_position_is_gone_and_one_below_it_is_younger(case: RollbackCase) -> None:
+    await case.copied_then_rolled_back()
+    await case.written_again()
+    await case.write("more")
+    await case.remove(COPIED)
+    await case.stands_ahead()
+    assert f"message {COPIED - 1} is of" in await case.reason()
 
 
-@pytest.mark.parametrize("scene", ["bucket"], indirect=True)
-async def test_message_of_the_position_was_superseded_and_one_below_it_is_younger(scene: Scene) -> None:
-    await scene.copied_then_rolled_back(history=1)
-    await scene.written_again()
-    await scene.write("same", *(f"new{number}" for number in range(1, COPIED - SAVED - 1)))
-    await scene.stands_ahead()
-    assert f"message {SAVED + 1} is of" in await scene.reason()
-    await scene.equals_after_resync(OLD | NEW | {"same"})
+@pytest.mark.parametrize("case", ["bucket"], indirect=True)
+async def test_message_of_the_position_was_superseded_and_one_below_it_is_younger(case: RollbackCase) -> None:
+    await case.copied_then_rolled_back(history=1)
+    await case.written_again()
+    await case.write("same", *(f"new{number}" for number in range(1, COPIED - SAVED - 1)))
+    await case.stands_ahead()
+    assert f"message {SAVED + 1} is of" in await case.reason()
+    await case.equals_after_resync(OLD | NEW | {"same"})
 
 
-@pytest.mark.parametrize("scene", ["bucket"], indirect=True)
-async def test_position_without_a_sample_is_compared_by_its_time(scene: Scene) -> None:
-    await scene.make()
-    await scene.write(*(f"old{number}" for number in range(SAVED)))
-    await scene.save()
-    assert await scene.write(*(f"lost{number}" for number in range(COPIED - SAVED - 1)), "same") == COPIED
-    await scene.copied(COPIED)
-    await scene.js.purge_stream("KV_b", subject="$KV.b.old0")
-    await scene.copied(COPIED)  # which writes a synthetic delete: no sample is left
-    position = decode_position((await scene.sources.link.get_source("s")).position)
+@pytest.mark.parametrize("case", ["bucket"], indirect=True)
+async def test_position_without_a_sample_is_compared_by_its_time(case: RollbackCase) -> None:
+    await case.make()
+    await case.write(*(f"old{number}" for number in range(SAVED)))
+    await case.save()
+    assert await case.write(*(f"lost{number}" for number in range(COPIED - SAVED - 1)), "same") == COPIED
+    await case.copied(COPIED)
+    await case.js.purge_stream("KV_b", subject="$KV.b.old0")
+    await case.copied(COPIED)  # which writes a synthetic delete: no sample is left
+    position = decode_position((await case.sources.link.get_source("s")).position)
     assert position is not None
     assert (position.revision, position.checked) == (COPIED, False)
     assert position.time_ns != NO_TIME
-    await scene.roll_back()
-    await scene.written_again()
-    await scene.write("more")
-    await scene.stands_ahead()
-    await scene.equals_after_resync(OLD | NEW | {"same", "more"})
+    await case.roll_back()
+    await case.written_again()
+    await case.write("more")
+    await case.stands_ahead()
+    await case.equals_after_resync(OLD | NEW | {"same", "more"})
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_stop_holds_over_restarts_though_the_stream_grew_past_the_position(scene: Scene, gone: bool) -> None:
-    await scene.copied_then_rolled_back()
-    await scene.stands_ahead()  # the stream ends before the position
-    await scene.written_again()
-    await scene.write("more")
+async def test_stop_holds_over_restarts_though_the_stream_grew_past_the_position(
+    case: RollbackCase, gone: bool
+) -> None:
+    await case.copied_then_rolled_back()
+    await case.stands_ahead()  # the stream ends before the position
+    await case.written_again()
+    await case.write("more")
     if gone:  # nothing is left that tells
         for revision in range(SAVED + 1, COPIED + 1):
-            await scene.remove(revision)
-    await scene.stands_ahead()
-    await scene.sources.link.control_source("s", paused=True)
-    async with scene.sources.ingest():
-        await scene.sources.is_state("s", "PAUSED")
-        await scene.sources.link.control_source("s", paused=False)
-        await scene.sources.is_state("s", "CURSOR_AHEAD")
-    await scene.stands_ahead()
-    await scene.equals_after_resync(OLD | {"more"} | (set() if gone else NEW | {"same"}))
+            await case.remove(revision)
+    await case.stands_ahead()
+    await case.sources.link.control_source("s", paused=True)
+    async with case.sources.ingest():
+        await case.sources.is_state("s", "PAUSED")
+        await case.sources.link.control_source("s", paused=False)
+        await case.sources.is_state("s", "CURSOR_AHEAD")
+    await case.stands_ahead()
+    await case.equals_after_resync(OLD | {"more"} | (set() if gone else NEW | {"same"}))
 
 
-async def test_stop_is_reported_at_once_while_nats_is_away(scene: Scene) -> None:
-    await scene.copied_then_rolled_back()
-    await scene.stands_ahead()
-    scene.stop()
-    await scene.stands_ahead()
-    await scene.restart()
+async def test_stop_is_reported_at_once_while_nats_is_away(case: RollbackCase) -> None:
+    await case.copied_then_rolled_back()
+    await case.stands_ahead()
+    case.stop()
+    await case.stands_ahead()
+    await case.restart()
 
 
-@pytest.mark.parametrize("scene", ["bucket"], indirect=True)
-async def test_artifact_from_before_the_rollback_is_left_alone(scene: Scene, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["bucket"], indirect=True)
+async def test_artifact_from_before_the_rollback_is_left_alone(case: RollbackCase, tmp_path: Path) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
-    await scene.make()
-    await scene.write(*(f"old{number}" for number in range(SAVED)))
-    await scene.save()
-    await scene.write(*(f"lost{number}" for number in range(COPIED - SAVED - 1)), "same")
+    await case.make()
+    await case.write(*(f"old{number}" for number in range(SAVED)))
+    await case.save()
+    await case.write(*(f"lost{number}" for number in range(COPIED - SAVED - 1)), "same")
     async with real_store(tmp_path / "one", workers=threaded, artifact_store=artifact_store) as link:
-        first = SourceKit(scene.sources.url, scene.sources.client, link)
-        await first.define(replace(scene.definition, topic="kv"))
+        first = SourceKit(case.sources.url, case.sources.client, link)
+        await first.define(replace(case.definition, topic="kv"))
         async with first.ingest():
             await first.reaches("s", COPIED)
             await first.is_state("s", "LIVE")
         await exported(link)
-    await scene.roll_back()
-    await scene.written_again()
-    last = await scene.write("more")
+    await case.roll_back()
+    await case.written_again()
+    last = await case.write("more")
     async with real_store(tmp_path / "two", workers=threaded, artifact_store=artifact_store) as link:
-        second = SourceKit(scene.sources.url, scene.sources.client, link)
-        await second.define(replace(scene.definition, topic="kv"))
+        second = SourceKit(case.sources.url, case.sources.client, link)
+        await second.define(replace(case.definition, topic="kv"))
         async with second.ingest():
             await second.reaches("s", last)
             await second.is_state("s", "LIVE")
         assert set(await second.fold("kv")) == {key.encode() for key in OLD | NEW | {"same", "more"}}
 
 
-async def test_restart_of_nats_and_superseded_messages_are_no_rollback(scene: Scene) -> None:
-    await scene.make(history=1)
+async def test_restart_of_nats_and_superseded_messages_are_no_rollback(case: RollbackCase) -> None:
+    await case.make(history=1)
     for _ in range(3):
-        await scene.write("cold", "hot", "hot")
-        await scene.copied(await scene.write("hot"))
-        await scene.save()
-        await scene.write("hot", "other")
-        await scene.copied(await scene.write("hot"))
-        shutil.rmtree(scene._older)
+        await case.write("cold", "hot", "hot")
+        await case.copied(await case.write("hot"))
+        await case.save()
+        await case.write("hot", "other")
+        await case.copied(await case.write("hot"))
+        shutil.rmtree(case._older)
 
 
-@pytest.mark.parametrize("scene", ["bucket"], indirect=True)
+@pytest.mark.parametrize("case", ["bucket"], indirect=True)
 @pytest.mark.parametrize("state", ["CURSOR_AHEAD", "PAUSED"])
-async def test_write_into_a_rolled_back_bucket_is_not_reported_as_applied(scene: Scene, state: str) -> None:
-    await scene.copied_then_rolled_back()
+async def test_write_into_a_rolled_back_bucket_is_not_reported_as_applied(case: RollbackCase, state: str) -> None:
+    await case.copied_then_rolled_back()
     if state == "PAUSED":  # so that nobody looks at the stream
-        await scene.sources.link.control_source("s", paused=True)
-    async with scene.sources.ingest() as role:
-        await scene.sources.is_state("s", state)
+        await case.sources.link.control_source("s", paused=True)
+    async with case.sources.ingest() as role:
+        await case.sources.is_state("s", state)
         await role.connection.wait_connected()
         with pytest.raises(ApplyPending, match=f"at revision {SAVED + 1}, .* of the stream that was there before"):
             await role.writer.put(target("b", wait=True, s=0.3), b"1")
-        await scene.sources.link.control_source("s", paused=False, resync=True)
+        await case.sources.link.control_source("s", paused=False, resync=True)
         await role.writer.put(target("b", wait=True, s=30), b"1")
-    assert (await scene.sources.fold("t"))[b"k"] == b"1"
+    assert (await case.sources.fold("t"))[b"k"] == b"1"
 
 
-@pytest.mark.parametrize("scene", ["bucket"], indirect=True)
-async def test_resync_after_a_rollback_leaves_no_version_that_the_stream_gives_again(scene: Scene) -> None:
-    await scene.copied_then_rolled_back()
-    await scene.stands_ahead()
+@pytest.mark.parametrize("case", ["bucket"], indirect=True)
+async def test_resync_after_a_rollback_leaves_no_version_that_the_stream_gives_again(case: RollbackCase) -> None:
+    await case.copied_then_rolled_back()
+    await case.stands_ahead()
     # The value that the fold has of revision 10, at revision 8; and a deletion of one that it has of 9.
-    assert await scene.write("same") == SAVED + 1
-    await scene.js.publish("$KV.b.lost1", b"", headers={"KV-Operation": "DEL"})
-    await scene.equals_after_resync(OLD | {"same"})
-    versions = {key: int.from_bytes(row.version, "big") for key, row in (await scene.sources.entries("t")).items()}
+    assert await case.write("same") == SAVED + 1
+    await case.js.publish("$KV.b.lost1", b"", headers={"KV-Operation": "DEL"})
+    await case.equals_after_resync(OLD | {"same"})
+    versions = {key: int.from_bytes(row.version, "big") for key, row in (await case.sources.entries("t")).items()}
     assert versions[b"same"] == SAVED + 1
     assert max(versions.values()) == SAVED + 3

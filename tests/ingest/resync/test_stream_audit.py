@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from eddyline.ingest.copy.forward import Forward
     from eddyline.ingest.copy.position import Position
     from eddyline.ingest.resync.resync import ResyncResult
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
-LOOK_S: Final = 0.2
+AUDIT_S: Final = 0.2
 
 BEFORE: Final = Stream(
     name="KV_b",
@@ -66,10 +66,10 @@ BEFORE: Final = Stream(
 class Unanswered(JetStream):
     """Counts requests for the stream."""
 
-    asked = 0
+    request_count = 0
 
     async def stream(self, bucket: str) -> Stream:
-        self.asked += 1
+        self.request_count += 1
         return await super().stream(bucket)
 
 
@@ -80,18 +80,18 @@ class Still(JetStream):
         return stream
 
 
-class Looks:
+class AuditCounts:
     """Counts audits, comparisons and resyncs of an ingest under test."""
 
-    def __init__(self, at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.looked = 0
+    def __init__(self, kit: BucketKit, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.audited = 0
         self.compared = 0
         self.resynced = 0
-        self._at = at
-        ask, read, bring_in_step = JetStream.stream, at.link.range_entries, resync
+        self._at = kit
+        ask, read, bring_in_step = JetStream.stream, kit.link.range_entries, resync
 
         async def stream(jetstream: JetStream, bucket: str) -> Stream:
-            self.looked += 1
+            self.audited += 1
             return await ask(jetstream, bucket)
 
         def range_entries(topic: str) -> AsyncIterator[RangePage]:
@@ -121,22 +121,22 @@ class Looks:
 
         monkeypatch.setattr("eddyline.ingest.sources.source_run.resync", counted)
         monkeypatch.setattr(JetStream, "stream", stream)
-        monkeypatch.setattr(at.link, "range_entries", range_entries)
+        monkeypatch.setattr(kit.link, "range_entries", range_entries)
 
-    async def another_look(self) -> None:
+    async def wait_for_audit(self) -> None:
         """Wait for another audit."""
-        before = self.looked
-        await self._at.until(lambda: self.looked > before)
+        before = self.audited
+        await self._at.until(lambda: self.audited > before)
 
 
-async def healed(at: Kit, expected: dict[str, bytes | None]) -> None:
+async def healed(kit: BucketKit, expected: dict[str, bytes | None]) -> None:
     """Wait until the fold is as expected and the source has caught up again."""
 
     async def is_healed() -> bool:
-        report = (await at.source()).report
-        return await at.fold() == expected and report.state == "LIVE" and report.lag == 0
+        report = (await kit.source()).report
+        return await kit.fold() == expected and report.state == "LIVE" and report.lag == 0
 
-    await at.until(is_healed)
+    await kit.until(is_healed)
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def test_eviction_by_a_limit_is_grave() -> None:
     assert compare_figures(before, replace(before, last_revision=12, first_revision=3)) is AuditFinding.LOSS
 
 
-async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(at: Kit) -> None:
+async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(kit: BucketKit) -> None:
     clock = ManualClock()
     connection = Connection(
-        nats_access(IngestSettings(nats_url=at.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
+        nats_access(IngestSettings(nats_url=kit.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
     )
     jetstream = Unanswered(connection)
 
@@ -192,7 +192,7 @@ async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(at: Kit
     audit = StreamAudit(
         BEFORE,
         jetstream=jetstream,
-        link=at.link,
+        link=kit.link,
         topic="b",
         resyncs=asyncio.Semaphore(1),
         clock=clock,
@@ -202,23 +202,23 @@ async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(at: Kit
     )
     clock.advance(9.9)
     assert await audit.check(10, drained=True) == ""
-    assert jetstream.asked == 0
+    assert jetstream.request_count == 0
     clock.advance(0.2)
     for _ in range(3):
         assert await audit.check(10, drained=True) == ""
-    assert jetstream.asked == 1
+    assert jetstream.request_count == 1
     clock.advance(RETRY_S + 0.1)
     for _ in range(3):
         assert await audit.check(10, drained=True) == ""
-    assert jetstream.asked == 2
+    assert jetstream.request_count == 2
 
 
-async def test_attempts_one_after_another_compare_values_no_more_than_their_share(at: Kit) -> None:
+async def test_attempts_one_after_another_compare_values_no_more_than_their_share(kit: BucketKit) -> None:
     clock, took_s, audit_interval_s = ManualClock(), 3.0, 10.0
     values = ComparisonPace(clock.monotonic_s(), audit_interval_s)
     jetstream = Still(
         Connection(
-            nats_access(IngestSettings(nats_url=at.url)), name="", clock=clock, rng=Random(1), on_change=lambda: None
+            nats_access(IngestSettings(nats_url=kit.url)), name="", clock=clock, rng=Random(1), on_change=lambda: None
         )
     )
     compared_s: list[float] = []
@@ -232,7 +232,7 @@ async def test_attempts_one_after_another_compare_values_no_more_than_their_shar
         audit = StreamAudit(
             BEFORE,
             jetstream=jetstream,
-            link=at.link,
+            link=kit.link,
             topic="b",
             resyncs=asyncio.Semaphore(1),
             clock=clock,
@@ -247,146 +247,148 @@ async def test_attempts_one_after_another_compare_values_no_more_than_their_shar
     assert all(later - earlier >= SHARE * took_s for earlier, later in pairwise(compared_s))
 
 
-async def test_subject_purged_while_live_is_deleted_by_an_audit(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    counts = Looks(at, monkeypatch)
-    async with at.ingest(audit_interval_s=LOOK_S):
-        await at.is_state("LIVE")
+async def test_subject_purged_while_live_is_deleted_by_an_audit(
+    kit: BucketKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    counts = AuditCounts(kit, monkeypatch)
+    async with kit.ingest(audit_interval_s=AUDIT_S):
+        await kit.is_state("LIVE")
         await bucket.put("kept", b"1")
-        await at.reaches(await bucket.put("gone", b"2"))
-        await at.is_state("LIVE")
-        await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
-        await healed(at, {"kept": b"1"})
-    assert await at.gaps() == []
+        await kit.reaches(await bucket.put("gone", b"2"))
+        await kit.is_state("LIVE")
+        await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.gone")
+        await healed(kit, {"kept": b"1"})
+    assert await kit.gaps() == []
     assert counts.resynced == 1
 
 
-async def test_whole_purge_while_live_is_found_by_an_audit_and_reading_continues(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    async with at.ingest(audit_interval_s=LOOK_S):
+async def test_whole_purge_while_live_is_found_by_an_audit_and_reading_continues(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest(audit_interval_s=AUDIT_S):
         await bucket.put("a", b"1")
-        await at.reaches(await bucket.put("b", b"2"))
-        await at.is_state("LIVE")
-        await at.js.purge_stream(f"KV_{at.bucket}")
-        await healed(at, {})
-        await at.reaches(await bucket.put("a", b"3"))
-    assert await at.fold() == {"a": b"3"}
-    assert await at.gaps() == []  # everything that was purged had been read
-    assert (await at.ops())[2:] == [(Op.DELETE, b"a"), (Op.DELETE, b"b"), (Op.PUT, b"a")]
+        await kit.reaches(await bucket.put("b", b"2"))
+        await kit.is_state("LIVE")
+        await kit.js.purge_stream(f"KV_{kit.bucket}")
+        await healed(kit, {})
+        await kit.reaches(await bucket.put("a", b"3"))
+    assert await kit.fold() == {"a": b"3"}
+    assert await kit.gaps() == []  # everything that was purged had been read
+    assert (await kit.ops())[2:] == [(Op.DELETE, b"a"), (Op.DELETE, b"b"), (Op.PUT, b"a")]
 
 
-async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
+async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
     await bucket.put("kept", b"1")
-    await copied(at, await bucket.put("gone", b"2"))
-    await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
-    async with at.ingest():
-        await healed(at, {"kept": b"1"})
-    assert await at.revision() == 2
-    await at.js.purge_stream(f"KV_{at.bucket}")
-    async with at.ingest():
-        await healed(at, {})
-        assert await at.revision() == 2
-        await at.reaches(await bucket.put("new", b"3"))
-    assert await at.fold() == {"new": b"3"}
-    assert await at.gaps() == []
+    await copied(kit, await bucket.put("gone", b"2"))
+    await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.gone")
+    async with kit.ingest():
+        await healed(kit, {"kept": b"1"})
+    assert await kit.revision() == 2
+    await kit.js.purge_stream(f"KV_{kit.bucket}")
+    async with kit.ingest():
+        await healed(kit, {})
+        assert await kit.revision() == 2
+        await kit.reaches(await bucket.put("new", b"3"))
+    assert await kit.fold() == {"new": b"3"}
+    assert await kit.gaps() == []
 
 
-async def test_keys_that_expire_without_markers_are_deleted_by_an_audit(at: Kit) -> None:
-    bucket = await at.make_bucket(history=5, ttl=1)
-    await at.make_source()
-    async with at.ingest(audit_interval_s=LOOK_S):
+async def test_keys_that_expire_without_markers_are_deleted_by_an_audit(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket(history=5, ttl=1)
+    await kit.make_source()
+    async with kit.ingest(audit_interval_s=AUDIT_S):
         await bucket.put("hot", b"0")
         for number in range(10):
             await bucket.put(f"k{number}", b"x")
-        await at.reaches(11)
-        while set(await at.fold()) != {"hot"}:
-            await at.reaches(await bucket.put("hot", b"again"))
-        await healed(at, {})
-    assert await at.gaps() == []
+        await kit.reaches(11)
+        while set(await kit.fold()) != {"hot"}:
+            await kit.reaches(await bucket.put("hot", b"again"))
+        await healed(kit, {})
+    assert await kit.gaps() == []
 
 
-async def test_keys_that_came_and_expired_between_two_audits_are_deleted(at: Kit) -> None:
-    bucket = await at.make_bucket(history=5, ttl=1)
-    await at.make_source()
-    async with at.ingest(audit_interval_s=3.0):
-        await at.is_state("LIVE")
+async def test_keys_that_came_and_expired_between_two_audits_are_deleted(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket(history=5, ttl=1)
+    await kit.make_source()
+    async with kit.ingest(audit_interval_s=3.0):
+        await kit.is_state("LIVE")
         for number in range(5):
             last = await bucket.put(f"k{number}", b"x")
-        await at.reaches(last)
-        await healed(at, {})
+        await kit.reaches(last)
+        await healed(kit, {})
 
 
-async def test_key_that_leaves_while_another_comes_is_found_by_its_age(at: Kit) -> None:
-    bucket = await at.make_bucket(history=1, ttl=1)
-    await at.make_source()
-    async with at.ingest(audit_interval_s=LOOK_S):
-        await at.reaches(await bucket.put("first", b"x"))
+async def test_key_that_leaves_while_another_comes_is_found_by_its_age(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket(history=1, ttl=1)
+    await kit.make_source()
+    async with kit.ingest(audit_interval_s=AUDIT_S):
+        await kit.reaches(await bucket.put("first", b"x"))
         number = 0
-        while "first" in await at.fold():
+        while "first" in await kit.fold():
             number += 1
-            await at.reaches(await bucket.put(f"k{number}", b"x"))
-        await healed(at, {})
+            await kit.reaches(await bucket.put(f"k{number}", b"x"))
+        await healed(kit, {})
 
 
-async def test_keys_evicted_by_a_limit_while_live_are_deleted(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await configure(at, discard=DiscardPolicy.OLD, max_msgs=3)
-    await at.make_source()
-    async with at.ingest(audit_interval_s=LOOK_S):
+async def test_keys_evicted_by_a_limit_while_live_are_deleted(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await configure(kit, discard=DiscardPolicy.OLD, max_msgs=3)
+    await kit.make_source()
+    async with kit.ingest(audit_interval_s=AUDIT_S):
         for number in range(8):
-            await at.reaches(await bucket.put(f"k{number}", b"x"))
-        await healed(at, {"k5": b"x", "k6": b"x", "k7": b"x"})
-    assert await at.gaps() == []
+            await kit.reaches(await bucket.put(f"k{number}", b"x"))
+        await healed(kit, {"k5": b"x", "k6": b"x", "k7": b"x"})
+    assert await kit.gaps() == []
 
 
-async def test_revisions_purged_unread_are_a_gap_without_a_later_one(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    async with at.ingest(audit_interval_s=LOOK_S):
-        await at.reaches(await bucket.put("a", b"1"))
-        await at.is_state("LIVE")
+async def test_revisions_purged_unread_are_a_gap_without_a_later_one(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    async with kit.ingest(audit_interval_s=AUDIT_S):
+        await kit.reaches(await bucket.put("a", b"1"))
+        await kit.is_state("LIVE")
         # Nothing is taken while the store waits: more than the window is written, and purged.
-        at.link.applies_open.clear()
+        kit.link.applies_open.clear()
         for number in range(6_000):
-            await at.client.publish(f"$KV.{at.bucket}.k{number}", b"x")
-        while (await at.js.stream_info(f"KV_{at.bucket}")).state.last_seq < 6_001:
-            await at.client.flush()
-        await at.js.purge_stream(f"KV_{at.bucket}")
-        at.link.applies_open.set()
-        await at.reaches(6_001)
-        await healed(at, {})
-    read = {int.from_bytes(record.version, "big") for record in await at.records() if record.op == Op.PUT}
-    told = {revision for first, last, _ in await gap_ranges(at) for revision in range(first, last + 1)}
-    assert read | told == set(range(1, 6_002))
-    assert {reason for _, _, reason in await gap_ranges(at)} <= {GapReason.SOURCE_GAP}
+            await kit.client.publish(f"$KV.{kit.bucket}.k{number}", b"x")
+        while (await kit.js.stream_info(f"KV_{kit.bucket}")).state.last_seq < 6_001:
+            await kit.client.flush()
+        await kit.js.purge_stream(f"KV_{kit.bucket}")
+        kit.link.applies_open.set()
+        await kit.reaches(6_001)
+        await healed(kit, {})
+    read = {int.from_bytes(record.version, "big") for record in await kit.records() if record.op == Op.PUT}
+    gap_revisions = {revision for first, last, _ in await gap_ranges(kit) for revision in range(first, last + 1)}
+    assert read | gap_revisions == set(range(1, 6_002))
+    assert {reason for _, _, reason in await gap_ranges(kit)} <= {GapReason.SOURCE_GAP}
 
 
-async def test_hot_keys_make_no_resync_and_hardly_a_comparison(at: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = await at.make_bucket(history=1)
-    await at.make_source()
-    counts = Looks(at, monkeypatch)
-    async with at.ingest(audit_interval_s=LOOK_S):
-        await at.is_state("LIVE")
+async def test_hot_keys_make_no_resync_and_hardly_a_comparison(kit: BucketKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = await kit.make_bucket(history=1)
+    await kit.make_source()
+    counts = AuditCounts(kit, monkeypatch)
+    async with kit.ingest(audit_interval_s=AUDIT_S):
+        await kit.is_state("LIVE")
         for number in range(200):
-            await at.reaches(await bucket.put(f"hot{number % 3}", b"%d" % number))
+            await kit.reaches(await bucket.put(f"hot{number % 3}", b"%d" % number))
             if number % 20 == 0:
-                await counts.another_look()
-        await at.is_state("LIVE")
+                await counts.wait_for_audit()
+        await kit.is_state("LIVE")
     assert counts.resynced == 0
-    assert counts.compared <= 1 + counts.looked // DOUBT_AUDITS
-    assert await at.fold() == {f"hot{number}": b"%d" % (197 + (number + 1) % 3) for number in range(3)}
+    assert counts.compared <= 1 + counts.audited // DOUBT_AUDITS
+    assert await kit.fold() == {f"hot{number}": b"%d" % (197 + (number + 1) % 3) for number in range(3)}
 
 
-async def test_key_that_came_and_left_between_audits_is_found_in_the_end(at: Kit) -> None:
-    bucket = await at.make_bucket(history=1)
-    await at.make_source()
-    async with at.ingest(audit_interval_s=LOOK_S):
-        await at.reaches(await bucket.put("kept", b"1"))
-        await at.is_state("LIVE")
-        await at.reaches(await bucket.put("gone", b"2"))
-        await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.gone")
-        await healed(at, {"kept": b"1"})
+async def test_key_that_came_and_left_between_audits_is_found_in_the_end(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket(history=1)
+    await kit.make_source()
+    async with kit.ingest(audit_interval_s=AUDIT_S):
+        await kit.reaches(await bucket.put("kept", b"1"))
+        await kit.is_state("LIVE")
+        await kit.reaches(await bucket.put("gone", b"2"))
+        await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.gone")
+        await healed(kit, {"kept": b"1"})

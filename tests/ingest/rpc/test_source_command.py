@@ -20,7 +20,7 @@ from tests.support.command_line import command_at
 from tests.support.telemetry.scrape import in_place
 
 if TYPE_CHECKING:
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 
 async def test_a_source_is_made_paused_resumed_resynced_and_deleted(
@@ -43,8 +43,8 @@ async def test_a_source_is_made_paused_resumed_resynced_and_deleted(
         code, (resumed,) = await command.run("source", "resume", "certs")
         assert (code, resumed["paused"]) == (0, False)
         await sources.reaches("certs", last)
-        code, (asked,) = await command.run("source", "resync", "certs")
-        assert (code, asked["resync_pending"]) == (0, True)
+        code, (resynced,) = await command.run("source", "resync", "certs")
+        assert (code, resynced["resync_pending"]) == (0, True)
 
         async def is_done() -> bool:
             return (await command.run("source", "get", "certs"))[1][0]["resync_pending"] is False
@@ -151,17 +151,19 @@ async def test_what_is_done_to_a_source_is_logged(
         for verb in ("resync", "pause", "resume"):
             await command.run("source", verb, "certs")
         await command.run("source", "delete", "certs", "--yes")
-    told = [(record.getMessage(), vars(record)["fields"]) for record in caplog.records if "fields" in vars(record)]
+    log_entries = [
+        (record.getMessage(), vars(record)["fields"]) for record in caplog.records if "fields" in vars(record)
+    ]
     settings = f"topic certs, bucket {bucket_name}, on_expired RESYNC, on_recreated STOP"
-    done = [line for line in told if line[0] in ("source created", "source updated", "source deleted")]
+    done = [line for line in log_entries if line[0] in ("source created", "source updated", "source deleted")]
     assert done == [
         ("source created", {"source": "certs", "settings": settings}),
         ("source updated", {"source": "certs", "changes": "on_expired RESYNC -> STOP"}),
         ("source deleted", {"source": "certs", "settings": settings.replace("RESYNC", "STOP")}),
     ]
-    reasons = [shown["reason"] for text, shown in told if text == "source state"]
+    reasons = [shown["reason"] for text, shown in log_entries if text == "source state"]
     assert "settings changed: on_expired RESYNC -> STOP" in reasons
-    orders = [shown["orders"] for text, shown in told if text == "source ordered"]
+    orders = [shown["orders"] for text, shown in log_entries if text == "source ordered"]
     assert orders == ["settings changed: on_expired RESYNC -> STOP", "resync asked for", "paused", "resumed"]
 
 
@@ -190,7 +192,7 @@ async def test_a_stopped_source_is_changed_and_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         ((), "give a setting to change"),
         (("--dead-letter-topic", ""), "--no-dead-letter-topic takes it away"),
@@ -198,9 +200,9 @@ async def test_a_stopped_source_is_changed_and_goes_on(
     ],
 )
 def test_update_without_a_change_or_with_two_is_wrong_usage(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(["source", "update", "certs", *words])
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err

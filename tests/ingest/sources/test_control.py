@@ -18,7 +18,7 @@ from eddyline.core.records.record import Op, Record
 from eddyline.ingest.copy.position import decode_position
 from eddyline.ingest.nats.jetstream import TIMEOUT_S, JetStream
 from eddyline.ingest.role import RESYNCS_AT_ONCE
-from tests.support.ingest.sources import source_kit
+from tests.support.ingest.kit import source_kit
 from tests.support.nats.server import NatsServer
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from eddyline.ingest.nats.stream import Stream
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 
 async def make_bucket(sources: SourceKit, name: str) -> KeyValue:
@@ -143,14 +143,14 @@ async def test_resume_is_not_held_up_by_a_question_that_nats_leaves_unanswered(
 ) -> None:
     server = NatsServer(tmp_path / "nats")
     server.start()
-    source_stream, asked = JetStream.source_stream, asyncio.Event()
+    source_stream, requested = JetStream.source_stream, asyncio.Event()
 
     async def noted(jetstream: JetStream, definition: SourceDefinition) -> Stream:
-        asked.set()
+        requested.set()
         try:
             return await source_stream(jetstream, definition)
         finally:
-            asked.clear()
+            requested.clear()
 
     monkeypatch.setattr(JetStream, "source_stream", noted)
     try:
@@ -162,7 +162,7 @@ async def test_resume_is_not_held_up_by_a_question_that_nats_leaves_unanswered(
                 await sources.is_state("s", "PAUSED")
                 await role.connection.wait_connected()
                 server.freeze()
-                await asyncio.wait_for(asked.wait(), 5)
+                await asyncio.wait_for(requested.wait(), 5)
                 role.ownership.apply_control(await sources.link.control_source("s", paused=False))
 
                 async def goes_on() -> bool:

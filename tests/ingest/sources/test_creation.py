@@ -50,7 +50,9 @@ async def test_refused_source_leaves_no_topic(refused: SourceDefinition, error: 
 
 
 async def test_of_creates_at_once_all_but_one_are_refused_and_leave_no_topic() -> None:
-    asked = [SourceDefinition("certs", f"t{number}", "CERTS", dead_letter_topic=f"l{number}") for number in range(6)]
+    definitions = [
+        SourceDefinition("certs", f"t{number}", "CERTS", dead_letter_topic=f"l{number}") for number in range(6)
+    ]
     async with sim_store() as link:
 
         async def create(definition: SourceDefinition) -> bool:
@@ -61,7 +63,7 @@ async def test_of_creates_at_once_all_but_one_are_refused_and_leave_no_topic() -
             return True
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(create(definition)) for definition in asked]
+            tasks = [group.create_task(create(definition)) for definition in definitions]
         assert [task.result() for task in tasks].count(True) == 1
         (source,) = await link.list_sources()
         topics = {topic.name for topic in await link.list_topics("", "", 99)}
@@ -92,25 +94,27 @@ def interrupted(link: Shard, before: Callable[[], Awaitable[object]]) -> StoreLi
 async def test_topic_that_another_source_took_up_meanwhile_is_left_with_it() -> None:
     other = SourceDefinition("other", "certs", "OTHER")
     async with sim_store() as link:
-        at = interrupted(link, lambda: link.put_source(other))
+        raced = interrupted(link, lambda: link.put_source(other))
         with pytest.raises(TopicHasSource):
-            await create_source(at, CERTS, TopicConfig())
+            await create_source(raced, CERTS, TopicConfig())
         assert (await link.get_topic("certs")).source == "other"
         assert [source.definition for source in await link.list_sources()] == [other]
 
 
 async def test_topic_with_records_is_left() -> None:
     async with sim_store() as link:
-        at = interrupted(link, lambda: link.append("certs", Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"v")])))
+        raced = interrupted(
+            link, lambda: link.append("certs", Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"v")]))
+        )
         with pytest.raises(TopicNotEmpty):
-            await create_source(at, CERTS, TopicConfig())
+            await create_source(raced, CERTS, TopicConfig())
         assert (await link.get_topic("certs")).head_seq == 1
 
 
 async def test_topic_that_its_creator_deleted_meanwhile_is_created_again() -> None:
     async with sim_store() as link:
-        at = interrupted(link, lambda: link.delete_topic("certs"))
-        await create_source(at, CERTS, TopicConfig())
+        raced = interrupted(link, lambda: link.delete_topic("certs"))
+        await create_source(raced, CERTS, TopicConfig())
         assert (await link.get_topic("certs")).source == "certs"
 
 

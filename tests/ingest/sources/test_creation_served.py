@@ -11,7 +11,7 @@ import pytest
 
 from eddyline.core.errors import SourceExists, TopicHasSource
 from tests.support.cluster.processes import store_server
-from tests.support.ingest.kv import served_ingest
+from tests.support.ingest.served import served_ingest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,18 +43,18 @@ async def test_refused_creates_at_two_replicas_leave_no_topic(
     ):
         for number in range(ROUNDS):
             # Names and topics that several want, in every combination: who loses a topic may have lost a name before.
-            asked = [(f"s{number}.{name}", f"t{number}.{topic}") for name in range(2) for topic in range(3)] * 2
-            rng.shuffle(asked)
+            names = [(f"s{number}.{name}", f"t{number}.{topic}") for name in range(2) for topic in range(3)] * 2
+            rng.shuffle(names)
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(created(at.client, name, topic, rng.choice(("A", "B"))))
-                    for at, (name, topic) in zip(cycle((one, two)), asked, strict=False)
+                    group.create_task(created(ingest.client, name, topic, rng.choice(("A", "B"))))
+                    for ingest, (name, topic) in zip(cycle((one, two)), names, strict=False)
                 ]
             assert any(task.result() for task in tasks)
-        found = {source.definition for source in await one.client.sources.list()}
-        assert len(found) == 2 * ROUNDS
-        taken = {source.topic for source in found}
+        created_definitions = {source.definition for source in await one.client.sources.list()}
+        assert len(created_definitions) == 2 * ROUNDS
+        taken = {source.topic for source in created_definitions}
         topics = {topic.name async for topic in one.client.list_topics()}
         assert taken <= topics
         # One of dead letters that lost its maker in the moment it was found there comes back with the first letter.
-        assert topics <= taken | {source.dead_letter_topic for source in found}
+        assert topics <= taken | {source.dead_letter_topic for source in created_definitions}

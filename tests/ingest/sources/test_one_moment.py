@@ -12,7 +12,7 @@ from eddyline.core.model.source import SourceDefinition
 from eddyline.v1 import source_pb2
 
 if TYPE_CHECKING:
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 COUNT = 50
 
@@ -43,9 +43,9 @@ async def test_a_resync_that_is_done_is_no_longer_pending(sources: SourceKit, bu
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        asked = await sources.link.control_source("s", resync=True)
-        role.ownership.apply_control(asked)
-        await sources.until(lambda: not source_to_pb(role.ownership.current(asked)).resync_pending)
+        requested = await sources.link.control_source("s", resync=True)
+        role.ownership.apply_control(requested)
+        await sources.until(lambda: not source_to_pb(role.ownership.current(requested)).resync_pending)
         await sources.is_state("s", "LIVE")
         detail = role.ownership.held["s"].progress.current_report().detail
         assert detail is not None

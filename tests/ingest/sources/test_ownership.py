@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from nats.js.api import KeyValueConfig
 
 from eddyline.core.model.source import SourceDefinition
-from tests.support.ingest.sources import LEASE_MS
+from tests.support.ingest.kit import LEASE_MS
 from tests.support.sim.cut_link import CutLink
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 PUTS = 300
 TAKEN_MIN = 5

@@ -14,7 +14,7 @@ from nats.js.errors import KeyNotFoundError
 
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.records.record import Op
-from tests.support.ingest.buckets import kit
+from tests.support.ingest.kit import bucket_kit
 from tests.support.nats.server import NatsServer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 STEPS = 100
 KEYS = 8
@@ -51,8 +51,8 @@ STEPS_BY_WEIGHT = {
 class Life:
     """One seeded run."""
 
-    def __init__(self, at: Kit, bucket: KeyValue, server: NatsServer, seed: int) -> None:
-        self.at = at
+    def __init__(self, kit: BucketKit, bucket: KeyValue, server: NatsServer, seed: int) -> None:
+        self.kit = kit
         self.bucket = bucket
         self.server = server
         self.random = Random(seed)
@@ -66,7 +66,7 @@ class Life:
 
     async def step(self) -> None:
         """Take one random step."""
-        at = self.at
+        kit = self.kit
         match self.random.choices(
             tuple(STEPS_BY_WEIGHT),
             tuple(STEPS_BY_WEIGHT.values()),
@@ -75,48 +75,48 @@ class Life:
                 self.last = await self.bucket.put(self.key(), self.random.randbytes(self.random.randrange(20)))
             case "burst":
                 for number in range(self.random.randrange(1, 300)):
-                    await at.client.publish(f"$KV.{at.bucket}.{self.key()}", b"%d" % number)
-                await at.client.flush()
+                    await kit.client.publish(f"$KV.{kit.bucket}.{self.key()}", b"%d" % number)
+                await kit.client.flush()
             case "delete":
                 await self.bucket.delete(self.key())
             case "purge":
                 await self.bucket.purge(self.key())
             case "vanish":
-                await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{self.key()}")
+                await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.{self.key()}")
             case "markers":
                 key = self.key()
                 await self.bucket.delete(key)
-                await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{key}")
+                await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.{key}")
             case "expire":
                 # Keys of their own: where a younger value expires, NATS shows the older one again.
-                await at.js.publish(f"$KV.{at.bucket}.{SHORT}{self.random.randrange(KEYS)}", b"short", msg_ttl=1.0)
+                await kit.js.publish(f"$KV.{kit.bucket}.{SHORT}{self.random.randrange(KEYS)}", b"short", msg_ttl=1.0)
             case "keep":
                 kept = self.random.randrange(1, 3)
-                await at.js.purge_stream(f"KV_{at.bucket}", subject=f"$KV.{at.bucket}.{self.key()}", keep=kept)
+                await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.{self.key()}", keep=kept)
             case "rollup" | "rollup_all" as step:
                 headers = {"Nats-Rollup": "sub" if step == "rollup" else "all"}
-                await at.js.publish(f"$KV.{at.bucket}.{self.key()}", b"rolled up", headers=headers)
+                await kit.js.publish(f"$KV.{kit.bucket}.{self.key()}", b"rolled up", headers=headers)
             case "purge_all":
-                await at.js.purge_stream(f"KV_{at.bucket}")
+                await kit.js.purge_stream(f"KV_{kit.bucket}")
             case "toggle":
                 await self.toggle()
             case "blink":
-                at.link.away = not at.link.away
+                kit.link.away = not kit.link.away
             case "lose":
-                at.link.answers_to_lose = 1
+                kit.link.answers_to_lose = 1
             case "drop":
-                for name in await at.consumers():
-                    await at.js.delete_consumer(f"KV_{at.bucket}", name)
+                for name in await kit.consumers():
+                    await kit.js.delete_consumer(f"KV_{kit.bucket}", name)
             case "restart":
-                at.reconnected.clear()
+                kit.reconnected.clear()
                 self.server.kill()
                 self.server.start()
-                await asyncio.wait_for(at.reconnected.wait(), 10)
+                await asyncio.wait_for(kit.reconnected.wait(), 10)
 
     async def toggle(self) -> None:
         """Start or stop the replica."""
         if self.role is None:
-            self.role = await self.stack.enter_async_context(self.at.ingest())
+            self.role = await self.stack.enter_async_context(self.kit.ingest())
         else:
             await self.stack.aclose()
             self.role = None
@@ -124,22 +124,22 @@ class Life:
 
 async def settled(life: Life) -> IngestRole:
     """Run a replica until all changes are applied; it starts behind the stream's end, so it compares key sets."""
-    at = life.at
+    kit = life.kit
     await life.stack.aclose()
-    at.link.away = False
-    at.link.answers_to_lose = 0
-    while (await at.js.stream_info(f"KV_{at.bucket}", subjects_filter=f"$KV.{at.bucket}.{SHORT}>")).state.subjects:
-        await at.client.flush()
+    kit.link.away = False
+    kit.link.answers_to_lose = 0
+    while (await kit.js.stream_info(f"KV_{kit.bucket}", subjects_filter=f"$KV.{kit.bucket}.{SHORT}>")).state.subjects:
+        await kit.client.flush()
     last = await life.bucket.put("end", b"")
-    role = await life.stack.enter_async_context(at.ingest())
-    await at.reaches(last)
-    await at.is_state("LIVE")
+    role = await life.stack.enter_async_context(kit.ingest())
+    await kit.reaches(last)
+    await kit.is_state("LIVE")
     return role
 
 
-async def check_order(at: Kit) -> None:
+async def check_order(kit: BucketKit) -> None:
     """Check that records of messages are in the order of their revisions, each once."""
-    revisions = [int.from_bytes(record.version, "big") for record in await at.records() if record.source_ts_ns]
+    revisions = [int.from_bytes(record.version, "big") for record in await kit.records() if record.source_ts_ns]
     assert all(first < second for first, second in itertools.pairwise(revisions))
 
 
@@ -148,10 +148,10 @@ async def test_fold_ends_as_the_bucket(seed: int, tmp_path: Path) -> None:
     server = NatsServer(tmp_path)
     server.start()
     try:
-        async with kit(server.url, tmp_path, "b") as at:
-            bucket = await at.make_bucket(history=(1, 3, 64)[seed % 3], limit_marker_ttl=1 if seed % 2 else None)
-            life = Life(at, bucket, server, seed)
-            await at.make_source()
+        async with bucket_kit(server.url, tmp_path, "b") as kit:
+            bucket = await kit.make_bucket(history=(1, 3, 64)[seed % 3], limit_marker_ttl=1 if seed % 2 else None)
+            life = Life(kit, bucket, server, seed)
+            await kit.make_source()
             for _ in range(STEPS):
                 await life.step()
             role = await settled(life)
@@ -159,16 +159,16 @@ async def test_fold_ends_as_the_bucket(seed: int, tmp_path: Path) -> None:
             comparison = await role.comparer.compare(definition, name="compare", settle_s=2, limit=10)
             assert comparison.differences == (), f"seed {seed}"
             assert comparison.fold_count == comparison.bucket_count
-            await check_order(at)
-            assert len(await at.consumers()) == 1
+            await check_order(kit)
+            assert len(await kit.consumers()) == 1
             # Every live key of the fold is the bucket's newest value.
-            for key, record in (await at.entries()).items():
+            for key, record in (await kit.entries()).items():
                 entry = await life.bucket.get(key.decode())
                 assert (entry.value or b"") == record.data
             with pytest.raises(KeyNotFoundError):
                 await life.bucket.get("never")
-            assert all(record.op != Op.APPEND for record in await at.records())
+            assert all(record.op != Op.APPEND for record in await kit.records())
             await life.stack.aclose()
-            assert await at.consumers() == []
+            assert await kit.consumers() == []
     finally:
         server.stop()

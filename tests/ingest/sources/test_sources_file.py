@@ -75,7 +75,7 @@ async def test_missing_sources_and_topics_are_made_and_present_ones_left() -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "changes"),
+    ("added_text", "there", "changes"),
     [
         ('on_expired = "stop"', "", "on_expired RESYNC -> STOP"),
         ("", 'on_recreated = "resync"', "on_recreated RESYNC -> STOP"),
@@ -84,18 +84,18 @@ async def test_missing_sources_and_topics_are_made_and_present_ones_left() -> No
     ],
 )
 async def test_what_an_update_may_set_is_set_as_the_file_has_it(
-    asked: str, there: str, changes: str, caplog: pytest.LogCaptureFixture
+    added_text: str, there: str, changes: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     async with sim_store() as link:
         await file_of(TWO + there).ensure(link)
-        now = file_of(TWO + asked)
-        known = (await link.get_source("routes")).definition
-        assert "the next start of ingest sets what the file says" in now.drift(known)
+        now = file_of(TWO + added_text)
+        existing = (await link.get_source("routes")).definition
+        assert "the next start of ingest sets what the file says" in now.drift(existing)
         await now.ensure(link)
-        known = (await link.get_source("routes")).definition
-        assert known == parse_sources(TWO + asked, "f")[1]
-        assert now.drift(known) == ""
+        existing = (await link.get_source("routes")).definition
+        assert existing == parse_sources(TWO + added_text, "f")[1]
+        assert now.drift(existing) == ""
     assert [told["changes"] for told in told_as("source updated", caplog)] == [changes]
 
 
@@ -104,9 +104,9 @@ async def test_difference_in_a_fixed_field_is_kept_and_reported(caplog: pytest.L
         await file_of(TWO).ensure(link)
         other = file_of(TWO.replace("ROUTES-1", "ROUTES-2"))
         await other.ensure(link)
-        known = (await link.get_source("routes")).definition
-        assert known.bucket == "ROUTES-1"
-        drift = other.drift(known)
+        existing = (await link.get_source("routes")).definition
+        assert existing.bucket == "ROUTES-1"
+        drift = other.drift(existing)
         assert "bucket ROUTES-1, not ROUTES-2" in drift
         assert "delete the source and give the new one a topic of its own" in drift
     assert [told["reason"] for told in told_as("source differs from its file", caplog)] == [drift]

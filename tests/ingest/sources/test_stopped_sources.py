@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eddyline.ingest.role import IngestRole
     from eddyline.ingest.verify.verify import VerifyResult
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 
 async def make_bucket(sources: SourceKit, name: str, *, history: int = 8) -> KeyValue:
@@ -46,7 +46,7 @@ async def repaired(sources: SourceKit, role: IngestRole) -> VerifyResult:
     return await role.verifier.verify(definition, VerifyOptions(role.new_compare_name(), 0.1, 10, repair=True))
 
 
-async def not_asked(sources: SourceKit) -> bool:
+async def is_not_requested(sources: SourceKit) -> bool:
     """True = no resync was requested."""
     return (await sources.link.get_source("s")).control.resync_serial == 0
 
@@ -60,17 +60,19 @@ async def test_recreated_bucket_is_not_adopted_by_a_repair(
     async with sources.ingest() as role, sources.served(role) as address:
         await sources.is_state("s", "STREAM_RECREATED")
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
-        code, said = await command.text("verify", "s", "--repair", "--settle-ms", "100")
+        code, output = await command.text("verify", "s", "--repair", "--settle-ms", "100")
         assert code == 1
-        assert f"3 keys differ, not repaired: s is STREAM_RECREATED: bucket {bucket_name} was deleted and made" in said
-        assert "; `eddyline source resync s` takes what there is now (" in said
+        assert (
+            f"3 keys differ, not repaired: s is STREAM_RECREATED: bucket {bucket_name} was deleted and made" in output
+        )
+        assert "; `eddyline source resync s` takes what there is now (" in output
         code, objects = await command.run("verify", "s", "--settle-ms", "100")
         assert code == 1
         assert objects[-1]["source_status"] == "STREAM_RECREATED"
         assert str(objects[-1]["source_reason"]).startswith(f"bucket {bucket_name} was deleted and made again")
-        code, said = await command.text("verify", "s", "--settle-ms", "100")
-        assert "; the source is STREAM_RECREATED: bucket" in said
-        assert await not_asked(sources)
+        code, output = await command.text("verify", "s", "--settle-ms", "100")
+        assert "; the source is STREAM_RECREATED: bucket" in output
+        assert await is_not_requested(sources)
         assert len(await sources.fold("t")) == 3
 
 
@@ -83,7 +85,7 @@ async def test_paused_source_of_a_recreated_bucket_is_not_repaired_either(source
         await sources.is_state("s", "PAUSED")  # which may have been stored by the role before
         await role.connection.wait_connected()
         assert (await repaired(sources, role)).trouble.startswith("s is STREAM_RECREATED: ")
-    assert await not_asked(sources)
+    assert await is_not_requested(sources)
 
 
 async def test_source_that_ran_ahead_is_not_repaired(sources: SourceKit, bucket_name: str) -> None:
@@ -99,10 +101,10 @@ async def test_source_that_ran_ahead_is_not_repaired(sources: SourceKit, bucket_
     await bucket.put("k0", b"other")
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_AHEAD")
-        verdict = await repaired(sources, role)
-        assert verdict.comparison.difference_count == 1
-        assert "s is CURSOR_AHEAD: " in verdict.trouble
-    assert await not_asked(sources)
+        result = await repaired(sources, role)
+        assert result.comparison.difference_count == 1
+        assert "s is CURSOR_AHEAD: " in result.trouble
+    assert await is_not_requested(sources)
 
 
 async def test_source_that_stopped_at_expired_revisions_is_not_repaired(sources: SourceKit, bucket_name: str) -> None:
@@ -114,10 +116,10 @@ async def test_source_that_stopped_at_expired_revisions_is_not_repaired(sources:
         await bucket.put(f"n{number}", b"x")
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_EXPIRED")
-        verdict = await repaired(sources, role)
-        assert verdict.trouble.startswith("s is CURSOR_EXPIRED: revisions 4 to 6 left bucket ")
-        assert verdict.report.state == "CURSOR_EXPIRED"
-    assert await not_asked(sources)
+        result = await repaired(sources, role)
+        assert result.trouble.startswith("s is CURSOR_EXPIRED: revisions 4 to 6 left bucket ")
+        assert result.report.state == "CURSOR_EXPIRED"
+    assert await is_not_requested(sources)
 
 
 async def test_scheduled_repair_does_not_adopt_a_bucket_recreated_meanwhile(
@@ -134,7 +136,7 @@ async def test_scheduled_repair_does_not_adopt_a_bucket_recreated_meanwhile(
         await schedule._verify(held)  # it was LIVE when it was due
         (entry,) = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source drifted"]
         assert str(entry["repair"]).startswith("s is STREAM_RECREATED: ")
-    assert await not_asked(sources)
+    assert await is_not_requested(sources)
     assert len(await sources.fold("t")) == 3
 
 
@@ -143,9 +145,9 @@ async def test_drift_of_a_live_source_is_repaired_as_before(sources: SourceKit, 
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
         corrupt_row(sources.link, "t", b"k1", b"x")
-        verdict = await repaired(sources, role)
-        assert verdict.repaired
-        assert verdict.report.state == "LIVE"
+        result = await repaired(sources, role)
+        assert result.repaired
+        assert result.report.state == "LIVE"
 
 
 async def test_lag_of_a_source_whose_bucket_was_recreated_is_all_of_the_new_one(
@@ -212,8 +214,8 @@ async def test_bucket_that_is_edited_to_lose_messages_is_warned_of_each_time(
     caplog.set_level(logging.WARNING)
 
     def warned() -> list[str]:
-        told = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source may miss revisions"]
-        return [str(one["reason"]) for one in told]
+        log_fields = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source may miss revisions"]
+        return [str(one["reason"]) for one in log_fields]
 
     async def edit(**changes: object) -> None:
         config = (await sources.js.stream_info(f"KV_{bucket_name}")).config

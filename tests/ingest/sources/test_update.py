@@ -23,13 +23,13 @@ from eddyline.ingest.copy.dead_letters import LETTERS_CONFIG
 from eddyline.ingest.rpc.source_service import change_of
 from eddyline.ingest.sources.creation import update_source
 from eddyline.v1 import apply_pb2, source_pb2
-from tests.support.ingest.sources import LEASE_MS
+from tests.support.ingest.kit import LEASE_MS
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 KNOWN = SourceDefinition("s", "t", "b", key_prefixes=(b"a", b"\xff"), subjects=("c.*",))
 
@@ -38,7 +38,7 @@ async def make_bucket(sources: SourceKit, name: str) -> KeyValue:
     return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=64))
 
 
-async def put_misfit(sources: SourceKit, bucket_name: str, key: str) -> None:
+async def put_unfit(sources: SourceKit, bucket_name: str, key: str) -> None:
     """Put a message with more headers than a record may have."""
     headers = {f"H{number}": "x" for number in range(100)}
     await sources.js.publish(f"$KV.{bucket_name}.{key}", b"misfit", headers=headers)
@@ -52,7 +52,7 @@ async def test_oversize_source_goes_on_when_it_gets_a_dead_letter_topic(sources:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))
     await bucket.put("a", b"1")
-    await put_misfit(sources, bucket_name, "a")
+    await put_unfit(sources, bucket_name, "a")
     last = await bucket.put("b", b"2")
     async with sources.ingest():
         await sources.is_state("s", "OVERSIZE")
@@ -127,11 +127,11 @@ async def test_live_source_that_is_changed_all_the_time_loses_and_repeats_nothin
 async def test_source_without_its_dead_letter_topic_stops_again(sources: SourceKit, bucket_name: str) -> None:
     bucket = await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, dead_letter_topic="letters"))
-    await put_misfit(sources, bucket_name, "a")
+    await put_unfit(sources, bucket_name, "a")
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("b", b"1"))
         await update(sources, role, dead_letter_topic="")
-        await put_misfit(sources, bucket_name, "c")
+        await put_unfit(sources, bucket_name, "c")
         await sources.is_state("s", "OVERSIZE")
     assert len(await sources.rows("letters")) == 1
 
@@ -139,7 +139,7 @@ async def test_source_without_its_dead_letter_topic_stops_again(sources: SourceK
 async def test_paused_source_takes_a_change_and_stays_paused(sources: SourceKit, bucket_name: str) -> None:
     await make_bucket(sources, bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name))
-    await put_misfit(sources, bucket_name, "a")
+    await put_unfit(sources, bucket_name, "a")
     await sources.link.control_source("s", paused=True)
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")
@@ -175,7 +175,7 @@ async def test_dead_letter_topic_that_cannot_be_one_is_refused_and_nothing_is_ch
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("requested", "field"),
     [
         ({"name": "other"}, "name"),
         ({"topic": "other"}, "topic"),
@@ -185,8 +185,8 @@ async def test_dead_letter_topic_that_cannot_be_one_is_refused_and_nothing_is_ch
         ({"subjects": ["c.*", "d"]}, "subjects"),
     ],
 )
-def test_what_is_settled_is_refused_by_its_name_with_what_to_do(asked: dict[str, object], field: str) -> None:
-    definition = apply_pb2.SourceDefinition(**asked)  # type: ignore[arg-type]  # one field of any type
+def test_what_is_settled_is_refused_by_its_name_with_what_to_do(requested: dict[str, object], field: str) -> None:
+    definition = apply_pb2.SourceDefinition(**requested)  # type: ignore[arg-type]  # one field of any type
     request = source_pb2.UpdateSourceRequest(source="s", definition=definition)
     with pytest.raises(InvalidArgument, match="make another source, with a topic of its own") as refused:
         change_of(request, KNOWN)

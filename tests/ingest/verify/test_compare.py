@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 
 @asynccontextmanager
-async def serving(at: Kit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
+async def serving(kit: BucketKit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
     """The service of a running replica, called without gRPC."""
-    async with at.ingest() as role:
+    async with kit.ingest() as role:
         await role.connection.wait_connected()
         servicer = SourceServicer(
-            at.link,
+            kit.link,
             owner=role.ownership,
             comparer=role.comparer,
             verifier=role.verifier,
@@ -48,62 +48,62 @@ async def serving(at: Kit) -> AsyncIterator[tuple[SourceServicer, IngestRole]]:
         yield servicer, role
 
 
-def create(at: Kit) -> source_pb2.CreateSourceRequest:
+def create(kit: BucketKit) -> source_pb2.CreateSourceRequest:
     """Create the kit's source."""
     return source_pb2.CreateSourceRequest(
-        definition=apply_pb2.SourceDefinition(name=at.bucket, topic=at.bucket, bucket=at.bucket)
+        definition=apply_pb2.SourceDefinition(name=kit.bucket, topic=kit.bucket, bucket=kit.bucket)
     )
 
 
-def compare(at: Kit) -> source_pb2.CompareSourceRequest:
+def compare(kit: BucketKit) -> source_pb2.CompareSourceRequest:
     """Compare without time to settle."""
-    return source_pb2.CompareSourceRequest(source=at.bucket, settle_ms=1)
+    return source_pb2.CompareSourceRequest(source=kit.bucket, settle_ms=1)
 
 
-async def test_equal_bucket_and_fold_have_no_difference(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_equal_bucket_and_fold_have_no_difference(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     for number in range(150):
         await bucket.put(f"k{number}", b"%d" % number)
     await bucket.delete("k0")
     await bucket.purge("k1")
     last = await bucket.put("k2", b"")
-    async with serving(at) as (service, _):
-        await service.CreateSource(create(at), None)
-        await at.reaches(last)
-        answer = await service.CompareSource(compare(at), None)
-        assert len(await at.consumers()) == 1
+    async with serving(kit) as (service, _):
+        await service.CreateSource(create(kit), None)
+        await kit.reaches(last)
+        answer = await service.CompareSource(compare(kit), None)
+        assert len(await kit.consumers()) == 1
     assert (answer.bucket_count, answer.fold_count, answer.difference_count) == (148, 148, 0)
     assert answer.position_revision == last
 
 
-async def test_ten_comparisons_leave_no_consumer_behind(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_ten_comparisons_leave_no_consumer_behind(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     last = await bucket.put("k", b"1")
-    async with serving(at) as (service, _):
-        await service.CreateSource(create(at), None)
-        await at.reaches(last)
-        before = await at.consumers()
+    async with serving(kit) as (service, _):
+        await service.CreateSource(create(kit), None)
+        await kit.reaches(last)
+        before = await kit.consumers()
         for _ in range(10):
-            assert (await service.CompareSource(compare(at), None)).difference_count == 0
-        assert await at.consumers() == before
+            assert (await service.CompareSource(compare(kit), None)).difference_count == 0
+        assert await kit.consumers() == before
 
 
-async def test_each_kind_of_difference_is_named_with_its_revisions(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_each_kind_of_difference_is_named_with_its_revisions(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     for key in ("missing", "same", "value"):
         last = await bucket.put(key, b"1")
-    async with serving(at) as (service, _):
-        await service.CreateSource(create(at), None)
-        await at.reaches(last)
-        corrupt_row(at.store, at.bucket, b"surplus", b"1")  # at revision 1, as the next one
-        corrupt_row(at.store, at.bucket, b"value", b"other")
-        corrupt_row(at.store, at.bucket, b"missing", None)
-        answer = await service.CompareSource(compare(at), None)
+    async with serving(kit) as (service, _):
+        await service.CreateSource(create(kit), None)
+        await kit.reaches(last)
+        corrupt_row(kit.store, kit.bucket, b"surplus", b"1")  # at revision 1, as the next one
+        corrupt_row(kit.store, kit.bucket, b"value", b"other")
+        corrupt_row(kit.store, kit.bucket, b"missing", None)
+        answer = await service.CompareSource(compare(kit), None)
         limited = await service.CompareSource(
-            source_pb2.CompareSourceRequest(source=at.bucket, settle_ms=1, limit=1), None
+            source_pb2.CompareSourceRequest(source=kit.bucket, settle_ms=1, limit=1), None
         )
-    found = [(one.key, one.kind, one.bucket_revision, one.fold_revision) for one in answer.differences]
-    assert found == [
+    differences = [(one.key, one.kind, one.bucket_revision, one.fold_revision) for one in answer.differences]
+    assert differences == [
         (b"missing", source_pb2.DIFFERENCE_KIND_MISSING, 1, 0),
         (b"surplus", source_pb2.DIFFERENCE_KIND_SURPLUS, 0, 1),
         (b"value", source_pb2.DIFFERENCE_KIND_VALUE, 3, 1),
@@ -113,22 +113,22 @@ async def test_each_kind_of_difference_is_named_with_its_revisions(at: Kit) -> N
 
 
 async def test_messages_that_no_record_holds_are_differences_of_their_keys(
-    at: Kit, monkeypatch: pytest.MonkeyPatch
+    kit: BucketKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("copy.decode", "copy.consumer"):
         monkeypatch.setattr(f"eddyline.ingest.{module}.SOURCE_DATA_META_BYTES_MAX", 1_000)
-    bucket = await at.make_bucket()
+    bucket = await kit.make_bucket()
     await bucket.put("before", b"1")
     long_key = "k" * (KEY_BYTES_MAX + 1)
     await bucket.put("large", b"x" * 1_001)
-    await at.js.publish(f"$KV.{at.bucket}.{long_key}", b"1")
+    await kit.js.publish(f"$KV.{kit.bucket}.{long_key}", b"1")
     many = {f"h{number}": "x" for number in range(META_ENTRIES_MAX + 1)}
-    await at.js.publish(f"$KV.{at.bucket}.many", b"1", headers=many)
-    async with serving(at) as (service, _):
-        await service.CreateSource(create(at), None)
-        await at.is_state("OVERSIZE")
-        assert "key large" in (await at.source()).report.reason
-        answer = await service.CompareSource(compare(at), None)
+    await kit.js.publish(f"$KV.{kit.bucket}.many", b"1", headers=many)
+    async with serving(kit) as (service, _):
+        await service.CreateSource(create(kit), None)
+        await kit.is_state("OVERSIZE")
+        assert "key large" in (await kit.source()).report.reason
+        answer = await service.CompareSource(compare(kit), None)
     missing = source_pb2.DIFFERENCE_KIND_MISSING
     assert {one.key: one.kind for one in answer.differences} == {
         b"large": missing,
@@ -138,66 +138,66 @@ async def test_messages_that_no_record_holds_are_differences_of_their_keys(
     assert (answer.bucket_count, answer.fold_count) == (4, 1)
 
 
-async def test_keys_under_way_settle(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    async with serving(at) as (service, _):
-        await at.is_state("LIVE")
+async def test_keys_under_way_settle(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    async with serving(kit) as (service, _):
+        await kit.is_state("LIVE")
         for number in range(50):
             await bucket.put(f"k{number % 7}", b"%d" % number)
-        answer = await service.CompareSource(source_pb2.CompareSourceRequest(source=at.bucket), None)
+        answer = await service.CompareSource(source_pb2.CompareSourceRequest(source=kit.bucket), None)
     assert answer.difference_count == 0
 
 
-async def test_create_makes_the_topic_and_copying_starts_at_once(at: Kit) -> None:
-    bucket = await at.make_bucket()
+async def test_create_makes_the_topic_and_copying_starts_at_once(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
     last = await bucket.put("a", b"1")
-    async with serving(at) as (service, _):
-        created = await service.CreateSource(create(at), None)
-        again = await service.CreateSource(create(at), None)
+    async with serving(kit) as (service, _):
+        created = await service.CreateSource(create(kit), None)
+        again = await service.CreateSource(create(kit), None)
         assert created.source.definition == again.source.definition
-        await at.reaches(last)
-        await at.is_state("LIVE")
-        source = (await service.GetSource(source_pb2.GetSourceRequest(source=at.bucket), None)).source
+        await kit.reaches(last)
+        await kit.is_state("LIVE")
+        source = (await service.GetSource(source_pb2.GetSourceRequest(source=kit.bucket), None)).source
         assert source.status == source_pb2.SOURCE_STATUS_LIVE
         assert (source.position_revision, source.last_revision, source.lag, source.head_seq) == (1, 1, 0, 1)
         assert source.holder == "one"
-        await service.DeleteSource(source_pb2.DeleteSourceRequest(source=at.bucket), None)
+        await service.DeleteSource(source_pb2.DeleteSourceRequest(source=kit.bucket), None)
 
         async def is_gone() -> bool:
-            return not await at.store.list_sources()
+            return not await kit.store.list_sources()
 
-        await at.until(is_gone)
+        await kit.until(is_gone)
         with pytest.raises(SourceNotFound):
-            await service.GetSource(source_pb2.GetSourceRequest(source=at.bucket), None)
-    assert await at.fold() == {"a": b"1"}
+            await service.GetSource(source_pb2.GetSourceRequest(source=kit.bucket), None)
+    assert await kit.fold() == {"a": b"1"}
 
 
-async def test_bad_requests_are_refused_with_their_reason(at: Kit) -> None:
-    async with serving(at) as (service, _):
-        request = create(at)
+async def test_bad_requests_are_refused_with_their_reason(kit: BucketKit) -> None:
+    async with serving(kit) as (service, _):
+        request = create(kit)
         request.definition.bucket = "a.b"
         with pytest.raises(InvalidArgument):
             await service.CreateSource(request, None)
-        request = create(at)
+        request = create(kit)
         request.definition.name = "-"
         with pytest.raises(InvalidName):
             await service.CreateSource(request, None)
-        await at.link.create_topic("log", Kind.LOG, TopicConfig())
-        request = create(at)
+        await kit.link.create_topic("log", Kind.LOG, TopicConfig())
+        request = create(kit)
         request.definition.topic = "log"
         with pytest.raises(NotKv):
             await service.CreateSource(request, None)
-        await service.CreateSource(create(at), None)
-        request = create(at)
+        await service.CreateSource(create(kit), None)
+        request = create(kit)
         request.definition.bucket = "other"
         with pytest.raises(SourceExists):
             await service.CreateSource(request, None)
         with pytest.raises(BucketNotFound):
-            await service.CompareSource(compare(at), None)
+            await service.CompareSource(compare(kit), None)
         for bad in (
-            source_pb2.CompareSourceRequest(source=at.bucket, settle_ms=60_001),
-            source_pb2.CompareSourceRequest(source=at.bucket, limit=10_001),
+            source_pb2.CompareSourceRequest(source=kit.bucket, settle_ms=60_001),
+            source_pb2.CompareSourceRequest(source=kit.bucket, limit=10_001),
         ):
             with pytest.raises(InvalidArgument):
                 await service.CompareSource(bad, None)
@@ -207,11 +207,11 @@ async def test_bad_requests_are_refused_with_their_reason(at: Kit) -> None:
             await service.ListSources(source_pb2.ListSourcesRequest(page_size=-1), None)
 
 
-async def test_list_goes_by_name_in_pages(at: Kit) -> None:
+async def test_list_goes_by_name_in_pages(kit: BucketKit) -> None:
     for name in ("b", "c", "a"):
-        await at.link.create_topic(name, Kind.KV, TopicConfig())
-        await at.link.put_source(SourceDefinition(name=name, topic=name, bucket=f"{at.bucket}-{name}"))
-    async with serving(at) as (service, _):
+        await kit.link.create_topic(name, Kind.KV, TopicConfig())
+        await kit.link.put_source(SourceDefinition(name=name, topic=name, bucket=f"{kit.bucket}-{name}"))
+    async with serving(kit) as (service, _):
         first = await service.ListSources(source_pb2.ListSourcesRequest(page_size=2), None)
         rest = await service.ListSources(
             source_pb2.ListSourcesRequest(page_size=2, page_token=first.next_page_token), None
@@ -220,16 +220,16 @@ async def test_list_goes_by_name_in_pages(at: Kit) -> None:
     assert rest.next_page_token == ""
 
 
-async def test_status_and_health_tell_each_source(at: Kit) -> None:
-    bucket = await at.make_bucket()
-    await at.make_source()
-    async with serving(at) as (_, role):
-        await at.reaches(await bucket.put("a", b"1"))
-        await at.is_state("LIVE")
+async def test_status_and_health_tell_each_source(kit: BucketKit) -> None:
+    bucket = await kit.make_bucket()
+    await kit.make_source()
+    async with serving(kit) as (_, role):
+        await kit.reaches(await bucket.put("a", b"1"))
+        await kit.is_state("LIVE")
         status = ingest_status(role.readiness, role.ownership, role.verifier)
     assert status.ready
     detail = cast("cluster_pb2.IngestStatus", status.detail)
     assert detail.nats_connected
     (source,) = detail.sources
-    assert (source.source, source.state, source.position_revision, source.lag) == (at.bucket, "LIVE", 1, 0)
-    assert (await at.records())[0].op == Op.PUT
+    assert (source.source, source.state, source.position_revision, source.lag) == (kit.bucket, "LIVE", 1, 0)
+    assert (await kit.records())[0].op == Op.PUT

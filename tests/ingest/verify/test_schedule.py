@@ -15,7 +15,7 @@ from tests.support.ingest.fold_tampering import corrupt_row
 if TYPE_CHECKING:
     import pytest
 
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 INTERVAL_MS = 1_000
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 SETTLE_S = 0.2
 
@@ -50,13 +50,13 @@ async def steps_of(
     order = VerifyOptions(role.new_compare_name(), settle_s, limit, repair)
     steps = [step async for step in role.verifier.steps(definition, order)]
     progress = [step for step in steps if isinstance(step, VerifyProgress)]
-    verdict = steps[-1]
-    assert isinstance(verdict, VerifyResult)
+    result = steps[-1]
+    assert isinstance(result, VerifyResult)
     assert len(progress) == len(steps) - 1
-    return progress, verdict
+    return progress, result
 
 
-async def verdict_of(
+async def verify_source(
     sources: SourceKit, role: IngestRole, *, repair: bool = False, limit: int = 100, settle_s: float = SETTLE_S
 ) -> VerifyResult:
     """Verify `s`."""
@@ -83,11 +83,11 @@ async def test_equal_sides_compare_equal_and_leave_no_consumer_or_scan(sources: 
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
         for _ in range(10):
-            progress, verdict = await steps_of(sources, role)
-        found = verdict.comparison
-        assert (found.bucket_count, found.fold_count, found.difference_count) == (50, 50, 0)
-        assert (found.position_revision, found.prefixes, found.unsettled_count) == (last, (), 0)
-        assert not verdict.repaired
+            progress, result = await steps_of(sources, role)
+        comparison = result.comparison
+        assert (comparison.bucket_count, comparison.fold_count, comparison.difference_count) == (50, 50, 0)
+        assert (comparison.position_revision, comparison.prefixes, comparison.unsettled_count) == (last, (), 0)
+        assert not result.repaired
         assert [step.stage for step in progress] == [VerifyStage.COUNTS, VerifyStage.HASHES]
         await nothing_is_left(sources, bucket_name)
         assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (10, 0)
@@ -104,26 +104,26 @@ async def test_missing_surplus_and_differing_keys_are_reported_exactly_and_repai
     await drift(sources.link, "s", {"a.k1": None, "a.gone": b"x", "b.k2": b"other", "plain": b"1"})
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).comparison
-        limited = await verdict_of(sources, role, limit=1, repair=True)
+        comparison = (await verify_source(sources, role)).comparison
+        limited = await verify_source(sources, role, limit=1, repair=True)
         assert await sources.fold("t") == {**{key.encode(): b"1" for key in values}, b"plain": b"2"}
-        after = await verdict_of(sources, role)
+        after = await verify_source(sources, role)
         assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (3, 8)
         assert role.ownership.held["s"].progress.drift_count == 0
     revision = {key: number + 1 for number, key in enumerate(values)}
-    assert found.differences == (
+    assert comparison.differences == (
         Difference(b"a.gone", DifferenceKind.SURPLUS, 0, 1),
         Difference(b"a.k1", DifferenceKind.MISSING, revision["a.k1"], 0),
         Difference(b"b.k2", DifferenceKind.VALUE, revision["b.k2"], 1),
         Difference(b"plain", DifferenceKind.VALUE, len(values) + 4, 1),
     )
-    assert (found.bucket_count, found.fold_count, found.difference_count) == (91, 91, 4)
-    assert found.prefixes == (
+    assert (comparison.bucket_count, comparison.fold_count, comparison.difference_count) == (91, 91, 4)
+    assert comparison.prefixes == (
         PrefixDrift(b"", 1, 1, 1),
         PrefixDrift(b"a.", 30, 30, 2),
         PrefixDrift(b"b.", 30, 30, 1),
     )
-    assert limited.comparison.differences == found.differences[:1]
+    assert limited.comparison.differences == comparison.differences[:1]
     assert limited.repaired
     assert limited.left is not None
     assert (limited.comparison.difference_count, limited.left_count, limited.trouble) == (4, 0, "")
@@ -137,11 +137,11 @@ async def test_one_corrupt_row_of_the_fold_is_reported_repaired_and_counted(
     await copied(sources, bucket_name, {f"k{number}": b"%d" % number for number in range(300)})
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        assert (await verdict_of(sources, role)).comparison.is_right
+        assert (await verify_source(sources, role)).comparison.is_right
         corrupt_row(sources.link, "t", b"k77", data)
-        verdict = await verdict_of(sources, role, repair=True)
-        assert [one.key for one in verdict.comparison.differences] == [b"k77"]
-        assert verdict.repaired
+        result = await verify_source(sources, role, repair=True)
+        assert [one.key for one in result.comparison.differences] == [b"k77"]
+        assert result.repaired
         assert (await sources.fold("t"))[b"k77"] == b"77"
         assert (role.verifier.verification_count, role.verifier.drifted_key_count) == (2, 1)
 
@@ -152,7 +152,7 @@ async def test_another_replica_verifies_and_the_holder_repairs(sources: SourceKi
         await sources.is_state("s", "LIVE")
         async with sources.ingest(holder="other") as other:
             corrupt_row(sources.link, "t", b"b", b"x")
-            assert (await verdict_of(sources, other, repair=True)).repaired
+            assert (await verify_source(sources, other, repair=True)).repaired
             assert "s" not in other.ownership.held
 
 
@@ -164,12 +164,12 @@ async def test_repair_of_a_paused_source_is_requested_and_reported_as_not_done(
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")
         corrupt_row(sources.link, "t", b"a", b"x")
-        verdict = await verdict_of(sources, role, repair=True)
-        assert (verdict.repaired, verdict.left, verdict.left_count) == (False, None, 1)
-        assert "paused" in verdict.trouble
+        result = await verify_source(sources, role, repair=True)
+        assert (result.repaired, result.left, result.left_count) == (False, None, 1)
+        assert "paused" in result.trouble
         await sources.link.control_source("s", paused=False)
         await sources.is_state("s", "LIVE")
-        assert (await verdict_of(sources, role)).comparison.is_right
+        assert (await verify_source(sources, role)).comparison.is_right
 
 
 async def test_repair_without_a_holder_ends_with_the_reason(
@@ -180,9 +180,9 @@ async def test_repair_without_a_holder_ends_with_the_reason(
     corrupt_row(sources.link, "t", b"a", b"x")
     await sources.link.acquire_lease("s", holder="nobody", lease_ms=60_000)
     async with sources.ingest() as role:
-        verdict = await verdict_of(sources, role, repair=True)
-    assert (verdict.repaired, verdict.left, verdict.left_count) == (False, None, 1)
-    assert verdict.trouble.startswith("the resync is not done after 0.5 s")
+        result = await verify_source(sources, role, repair=True)
+    assert (result.repaired, result.left, result.left_count) == (False, None, 1)
+    assert result.trouble.startswith("the resync is not done after 0.5 s")
     assert (await sources.link.get_source("s")).control.resync_serial == 1
 
 
@@ -208,11 +208,11 @@ async def test_writer_at_full_speed_is_no_drift(sources: SourceKit, bucket_name:
         group.create_task(write())
         try:
             for _ in range(3):
-                verdict = await verdict_of(sources, role, settle_s=0.5)
-                assert verdict.comparison.difference_count == 0, verdict.comparison.differences
+                result = await verify_source(sources, role, settle_s=0.5)
+                assert result.comparison.difference_count == 0, result.comparison.differences
             corrupt_row(sources.link, "t", b"surplus", b"x")
-            found = (await verdict_of(sources, role, settle_s=0.5)).comparison
-            assert [one.key for one in found.differences] == [b"surplus"]
+            comparison = (await verify_source(sources, role, settle_s=0.5)).comparison
+            assert [one.key for one in comparison.differences] == [b"surplus"]
         finally:
             stop.set()
 
@@ -223,11 +223,11 @@ async def test_only_what_the_source_copies_is_compared(sources: SourceKit, bucke
     await copied(sources, bucket_name, values, **filters)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).comparison
-        assert (found.bucket_count, found.fold_count, found.difference_count) == (3, 3, 0)
+        comparison = (await verify_source(sources, role)).comparison
+        assert (comparison.bucket_count, comparison.fold_count, comparison.difference_count) == (3, 3, 0)
         corrupt_row(sources.link, "t", b"out.a", b"1")  # the bucket has it, but it is not copied
-        found = (await verdict_of(sources, role)).comparison
-        assert found.differences == (Difference(b"out.a", DifferenceKind.SURPLUS, 0, 1),)
+        comparison = (await verify_source(sources, role)).comparison
+        assert comparison.differences == (Difference(b"out.a", DifferenceKind.SURPLUS, 0, 1),)
 
 
 async def test_empty_bucket_and_empty_fold_are_equal(sources: SourceKit, bucket_name: str) -> None:
@@ -235,11 +235,11 @@ async def test_empty_bucket_and_empty_fold_are_equal(sources: SourceKit, bucket_
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).comparison
-        assert (found.bucket_count, found.fold_count, found.difference_count) == (0, 0, 0)
+        comparison = (await verify_source(sources, role)).comparison
+        assert (comparison.bucket_count, comparison.fold_count, comparison.difference_count) == (0, 0, 0)
         await bucket.put("a", b"1")
         await sources.reaches("s", await bucket.delete("a") and 2)
-        assert (await verdict_of(sources, role)).comparison.is_right
+        assert (await verify_source(sources, role)).comparison.is_right
 
 
 async def test_key_that_left_without_a_message_gets_time_to_settle(sources: SourceKit, bucket_name: str) -> None:
@@ -247,7 +247,7 @@ async def test_key_that_left_without_a_message_gets_time_to_settle(sources: Sour
     async with sources.ingest(audit_interval_s=0.5) as role:
         await sources.is_state("s", "LIVE")
         await sources.js.purge_stream(f"KV_{bucket_name}", subject=f"$KV.{bucket_name}.a")
-        assert (await verdict_of(sources, role, settle_s=20.0)).comparison.is_right
+        assert (await verify_source(sources, role, settle_s=20.0)).comparison.is_right
         assert await sources.fold("t") == {b"b": b"1"}
 
 
@@ -258,11 +258,11 @@ async def test_key_that_the_api_cannot_name_is_compared_and_mended(sources: Sour
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"2"))
         await sources.is_state("s", "LIVE")
-        assert (await verdict_of(sources, role)).comparison.is_right
+        assert (await verify_source(sources, role)).comparison.is_right
         corrupt_row(sources.link, "t", b"\xff\xfe", b"x")
-        verdict = await verdict_of(sources, role, repair=True)
-        assert verdict.comparison.differences == (Difference(b"\xff\xfe", DifferenceKind.VALUE, 2, 1),)
-        assert verdict.repaired
+        result = await verify_source(sources, role, repair=True)
+        assert result.comparison.differences == (Difference(b"\xff\xfe", DifferenceKind.VALUE, 2, 1),)
+        assert result.repaired
 
 
 async def test_missing_bucket_and_a_stream_are_refused(sources: SourceKit, bucket_name: str) -> None:
@@ -270,7 +270,7 @@ async def test_missing_bucket_and_a_stream_are_refused(sources: SourceKit, bucke
     await sources.js.delete_key_value(bucket_name)
     async with sources.ingest() as role:
         with pytest.raises(BucketNotFound):
-            await verdict_of(sources, role)
+            await verify_source(sources, role)
         with pytest.raises(NotKv):
             order = VerifyOptions("x", SETTLE_S, 1)
             await role.verifier.verify(SourceDefinition("of-stream", "log", stream=bucket_name), order)
@@ -285,7 +285,7 @@ async def test_recreated_bucket_with_equal_values_is_equal(sources: SourceKit, b
         await bucket.put(key, value)
     async with sources.ingest() as role:
         await sources.is_state("s", "STREAM_RECREATED")
-        assert (await verdict_of(sources, role)).comparison.is_right
+        assert (await verify_source(sources, role)).comparison.is_right
 
 
 async def test_source_that_stands_still_is_reported_as_it_is(sources: SourceKit, bucket_name: str) -> None:
@@ -294,9 +294,9 @@ async def test_source_that_stands_still_is_reported_as_it_is(sources: SourceKit,
     await bucket.put("a", b"2")
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")
-        found = (await verdict_of(sources, role)).comparison
-        assert found.differences == (Difference(b"a", DifferenceKind.VALUE, 2, 1),)
-        assert found.unsettled_count == 0
+        comparison = (await verify_source(sources, role)).comparison
+        assert comparison.differences == (Difference(b"a", DifferenceKind.VALUE, 2, 1),)
+        assert comparison.unsettled_count == 0
 
 
 async def test_dead_letters_are_distinguished_and_are_no_drift(
@@ -314,35 +314,35 @@ async def test_dead_letters_are_distinguished_and_are_no_drift(
     async with sources.ingest() as role:
         await sources.reaches("s", last)
         await sources.is_state("s", "LIVE")
-        verdict = await verdict_of(sources, role, repair=True)
-        found = verdict.comparison
-        assert found.differences == (
+        result = await verify_source(sources, role, repair=True)
+        comparison = result.comparison
+        assert comparison.differences == (
             Difference(b"a", DifferenceKind.DEAD_LETTER, 4, 1),
             Difference(long.encode(), DifferenceKind.DEAD_LETTER, 6, 0),
             Difference(b"p.new", DifferenceKind.DEAD_LETTER, 5, 0),
         )
-        assert (found.is_right, found.difference_count, found.dead_letter_count) == (True, 0, 3)
-        assert (found.bucket_count, found.fold_count, found.prefixes) == (5, 3, ())
-        assert (verdict.trouble, verdict.left_count) == ("", 0)
+        assert (comparison.is_right, comparison.difference_count, comparison.dead_letter_count) == (True, 0, 3)
+        assert (comparison.bucket_count, comparison.fold_count, comparison.prefixes) == (5, 3, ())
+        assert (result.trouble, result.left_count) == ("", 0)
         assert (await sources.link.get_source("s")).control.resync_serial == 0, "there was nothing to repair"
         schedule = role._schedule
         assert schedule is not None
         await schedule._verify(role.ownership.held["s"])
         assert [one.levelname for one in caplog.records if one.getMessage() == "source verified"] == ["INFO"]
         corrupt_row(sources.link, "t", b"p.c", b"x")
-        found = (await verdict_of(sources, role)).comparison
-        assert [one.kind for one in found.differences] == [DifferenceKind.VALUE, *[DifferenceKind.DEAD_LETTER] * 3]
-        assert found.prefixes == (PrefixDrift(b"p.", 2, 1, 1),)
-        found = (await verdict_of(sources, role, limit=1)).comparison
-        assert [one.kind for one in found.differences] == [DifferenceKind.VALUE]
+        comparison = (await verify_source(sources, role)).comparison
+        assert [one.kind for one in comparison.differences] == [DifferenceKind.VALUE, *[DifferenceKind.DEAD_LETTER] * 3]
+        assert comparison.prefixes == (PrefixDrift(b"p.", 2, 1, 1),)
+        comparison = (await verify_source(sources, role, limit=1)).comparison
+        assert [one.kind for one in comparison.differences] == [DifferenceKind.VALUE]
         caplog.clear()
         await schedule._verify(role.ownership.held["s"])
         (entry,) = [vars(one)["fields"] for one in caplog.records if one.getMessage() == "source drifted"]
         assert (entry["keys"], entry["differences"], entry["dead_letters"]) == ("p.c", 1, 3)
-        verdict = await verdict_of(sources, role, repair=True)
-        assert verdict.repaired
+        result = await verify_source(sources, role, repair=True)
+        assert result.repaired
         await bucket.put("a", b"3")  # it fits again
-        assert (await verdict_of(sources, role)).comparison.dead_letter_count == 2
+        assert (await verify_source(sources, role)).comparison.dead_letter_count == 2
 
 
 async def test_misfit_that_the_source_has_not_met_is_a_difference(sources: SourceKit, bucket_name: str) -> None:
@@ -352,9 +352,9 @@ async def test_misfit_that_the_source_has_not_met_is_a_difference(sources: Sourc
     await sources.js.publish(f"$KV.{bucket_name}.a", b"misfit", headers=headers)
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")
-        found = (await verdict_of(sources, role)).comparison
-        assert found.differences == (Difference(b"a", DifferenceKind.VALUE, 2, 1),)
-        assert found.dead_letter_count == 0
+        comparison = (await verify_source(sources, role)).comparison
+        assert comparison.differences == (Difference(b"a", DifferenceKind.VALUE, 2, 1),)
+        assert comparison.dead_letter_count == 0
 
 
 @pytest.mark.parametrize("stage", [VerifyStage.COUNTS, VerifyStage.HASHES, VerifyStage.KEYS])
@@ -380,7 +380,7 @@ async def test_cancelled_verification_leaves_no_consumer_and_no_scan(
             await reached.wait()
             task.cancel()
         await nothing_is_left(sources, bucket_name)
-        assert (await verdict_of(sources, role)).comparison.difference_count == 300
+        assert (await verify_source(sources, role)).comparison.difference_count == 300
 
 
 async def test_one_verification_at_a_time_and_so_many_wait(
@@ -396,7 +396,7 @@ async def test_one_verification_at_a_time_and_so_many_wait(
         async def verify() -> None:
             nonlocal refused
             try:
-                await verdict_of(sources, role)
+                await verify_source(sources, role)
             except Throttled:
                 refused += 1
 
@@ -419,14 +419,14 @@ async def test_many_differences_are_held_in_key_groups_and_the_rest_is_counted(
     monkeypatch.setattr("eddyline.ingest.verify.compare.KEYS_HELD_MAX", 20)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
-        found = (await verdict_of(sources, role)).comparison
-        assert (found.difference_count, found.unconfirmed_count, found.unexamined_count) == (100, 0, 0)
-        assert [one.key for one in found.differences] == [b"k%03d" % number for number in range(100)]
+        comparison = (await verify_source(sources, role)).comparison
+        assert (comparison.difference_count, comparison.unconfirmed_count, comparison.unexamined_count) == (100, 0, 0)
+        assert [one.key for one in comparison.differences] == [b"k%03d" % number for number in range(100)]
         monkeypatch.setattr("eddyline.ingest.verify.compare.CANDIDATES_MAX", 30)
-        found = (await verdict_of(sources, role)).comparison
-        assert (found.difference_count, found.unconfirmed_count, len(found.differences)) == (100, 70, 30)
+        comparison = (await verify_source(sources, role)).comparison
+        assert (comparison.difference_count, comparison.unconfirmed_count, len(comparison.differences)) == (100, 70, 30)
         monkeypatch.setattr("eddyline.ingest.verify.compare.ROUNDS_MAX", 2)
-        found = (await verdict_of(sources, role)).comparison
-        assert (found.difference_count, found.unexamined_count) == (40, 60)
-        assert (found.bucket_count, found.fold_count) == (100, 100)
-        assert not found.is_right
+        comparison = (await verify_source(sources, role)).comparison
+        assert (comparison.difference_count, comparison.unexamined_count) == (40, 60)
+        assert (comparison.bucket_count, comparison.fold_count) == (100, 100)
+        assert not comparison.is_right

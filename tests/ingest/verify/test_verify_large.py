@@ -18,7 +18,7 @@ from tests.support.ingest.fold_tampering import corrupt_row
 
 if TYPE_CHECKING:
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 GROWTH_BYTES_MAX: Final = 64 << 20
 """All keys of both sides, held at the same time, are 100 MB. Measured: 50 MB, on a busy machine."""
@@ -43,14 +43,14 @@ async def test_two_hundred_thousand_keys_take_constant_memory(sources: SourceKit
         await sources.is_state("s", "LIVE", seconds=120)
         before = resident_bytes()
         begin_peak()
-        found = (await role.verifier.verify(await definition(sources), VerifyOptions("first", 1.0, 10))).comparison
-        assert found.is_right
-        assert (found.bucket_count, found.fold_count) == (count, count)
+        comparison = (await role.verifier.verify(await definition(sources), VerifyOptions("first", 1.0, 10))).comparison
+        assert comparison.is_right
+        assert (comparison.bucket_count, comparison.fold_count) == (count, count)
         for number in range(5):
             corrupt_row(sources.link, "t", b"p%d.k%d" % (number, number), None)
-        found = (await role.verifier.verify(await definition(sources), VerifyOptions("second", 0.2, 3))).comparison
-        assert (found.difference_count, len(found.differences)) == (5, 3)
-        assert sum(one.difference_count for one in found.prefixes) == 5
+        comparison = (await role.verifier.verify(await definition(sources), VerifyOptions("second", 0.2, 3))).comparison
+        assert (comparison.difference_count, len(comparison.differences)) == (5, 3)
+        assert sum(one.difference_count for one in comparison.prefixes) == 5
         assert peak_bytes() - before < GROWTH_BYTES_MAX
 
 
@@ -71,8 +71,8 @@ async def test_verification_cancelled_in_mid_read_leaves_nothing(
         names = [info.name for info in await sources.js.consumers_info(f"KV_{bucket_name}")]
         assert not [name for name in names if name == "broken-1"]
         assert not sources.link._engine.fold._views  # type: ignore[attr-defined]
-        verdict = await role.verifier.verify(await definition(sources), VerifyOptions("whole", 0.2, 3))
-        assert verdict.comparison.is_right
+        result = await role.verifier.verify(await definition(sources), VerifyOptions("whole", 0.2, 3))
+        assert result.comparison.is_right
 
 
 async def broken_off(sources: SourceKit, role: IngestRole, side: str) -> None:

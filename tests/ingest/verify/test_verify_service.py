@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.sources import SourceKit
+    from tests.support.ingest.kit import SourceKit
 
 SETTLE = ("--settle-ms", "100")
 
@@ -71,17 +71,17 @@ async def test_progress_comes_before_the_verdict_and_the_status_counts(sources: 
         await copied(sources, role, bucket_name, 20)
         corrupt_row(sources.link, "t", b"a.k03", b"x")
         steps = [step async for step in client.verify("s", settle_ms=100, repair=True)]
-        progress, verdict = steps[:-1], steps[-1]
+        progress, result = steps[:-1], steps[-1]
         assert all(isinstance(step, SourceProgress) for step in progress)
         # A stage that takes long is told again.
         stages = [stage for stage, _ in groupby(step.stage for step in progress if isinstance(step, SourceProgress))]
         assert stages == ["COUNTS", "HASHES", "KEYS", "REPAIR", "COUNTS", "HASHES"]
-        assert isinstance(verdict, SourceVerdict)
-        (difference,) = verdict.differences
+        assert isinstance(result, SourceVerdict)
+        (difference,) = result.differences
         assert (difference.key, difference.kind) == (b"a.k03", "VALUE")
-        assert verdict.prefixes == (PrefixDrift(b"a.", 20, 20, 1),)
-        assert (verdict.difference_count, verdict.left_count, verdict.repaired) == (1, 0, True)
-        assert verdict.is_right
+        assert result.prefixes == (PrefixDrift(b"a.", 20, 20, 1),)
+        assert (result.difference_count, result.left_count, result.repaired) == (1, 0, True)
+        assert result.is_right
         status = await cluster_pb2_grpc.ClusterServiceStub(channel).GetStatus(cluster_pb2.GetStatusRequest())
         assert (status.ingest.verification_count, status.ingest.drifted_key_count) == (1, 1)
         (source,) = status.ingest.sources
@@ -143,13 +143,13 @@ async def test_command_prints_each_finding_and_repairs(
     async with served(sources) as (address, role):
         await copied(sources, role, bucket_name, 10)
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
-        code, said = await command.text("verify", "s", *SETTLE)
-        assert (code, said) == (0, "s: equal (bucket 10 keys, fold 10 keys, at revision 10)\n")
+        code, output = await command.text("verify", "s", *SETTLE)
+        assert (code, output) == (0, "s: equal (bucket 10 keys, fold 10 keys, at revision 10)\n")
         corrupt_row(sources.link, "t", b"a.k03", b"x")
         corrupt_row(sources.link, "t", b"a.k04", None)
-        code, said = await command.text("verify", "s", *SETTLE)
+        code, output = await command.text("verify", "s", *SETTLE)
         assert code == 1
-        assert said.splitlines() == [
+        assert output.splitlines() == [
             "s: 2 keys differ: 1 only in the bucket, 1 with another value (bucket 10 keys, fold 9 keys, at revision 10)",
             "  differs             a.k03  bucket revision 4, fold revision 1",
             "  only in the bucket  a.k04  bucket revision 5",
@@ -190,8 +190,8 @@ async def test_command_prints_each_finding_and_repairs(
         }
         assert len(objects) == 3
         corrupt_row(sources.link, "t", b"surplus", b"x")
-        code, said = await command.text("verify", "s", "--repair", *SETTLE)
-        assert (code, said.splitlines()) == (
+        code, output = await command.text("verify", "s", "--repair", *SETTLE)
+        assert (code, output.splitlines()) == (
             0,
             [
                 "s: 1 key differed (bucket 10 keys, fold 11 keys, at revision 10); repaired: bucket 10 keys, fold 10 keys",
@@ -208,14 +208,14 @@ async def test_a_dry_run_prints_the_repair_and_does_nothing(
         await copied(sources, role, bucket_name, 10)
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
         dry = ("verify", "s", "--repair", "--dry-run", *SETTLE)
-        code, said = await command.text(*dry)
-        assert (code, said.rstrip().rpartition("; ")[2]) == (0, "a repair would change nothing")
+        code, output = await command.text(*dry)
+        assert (code, output.rstrip().rpartition("; ")[2]) == (0, "a repair would change nothing")
         for key, value in ((b"a.k03", b"x"), (b"a.k04", None), (b"surplus", b"x")):
             corrupt_row(sources.link, "t", key, value)
         before = (await sources.link.get_source("s")).control
         for _ in range(2):  # the second one finds what the first one left
-            code, said = await command.text(*dry, "--limit", "1")
-            lines = said.splitlines()
+            code, output = await command.text(*dry, "--limit", "1")
+            lines = output.splitlines()
             assert (code, lines[0].endswith("; a repair would write 2 keys and delete 1; nothing was changed")) == (
                 1,
                 True,
@@ -246,8 +246,8 @@ async def test_all_sources_are_verified_and_one_that_cannot_be_is_named(
             ("s", None, None, True),
         ]
         await sources.link.delete_source("a-missing")
-        code, said = await command.text("verify", "--all", *SETTLE)
-        assert (code, said) == (0, "s: equal (bucket 3 keys, fold 3 keys, at revision 3)\n")
+        code, output = await command.text("verify", "--all", *SETTLE)
+        assert (code, output) == (0, "s: equal (bucket 3 keys, fold 3 keys, at revision 3)\n")
 
 
 async def test_many_prefixes_are_cut_and_an_empty_list_is_reported(
@@ -255,14 +255,14 @@ async def test_many_prefixes_are_cut_and_an_empty_list_is_reported(
 ) -> None:
     async with served(sources) as (address, role):
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
-        code, said = await command.text("verify", "--all")
-        assert (code, said.split(";")[0]) == (0, "no sources")
+        code, output = await command.text("verify", "--all")
+        assert (code, output.split(";")[0]) == (0, "no sources")
         await copied(sources, role, bucket_name, 1)
         for number in range(25):
             corrupt_row(sources.link, "t", b"p%02d.k" % number, b"x")
-        code, said = await command.text("verify", "s", "--limit", "1", *SETTLE)
+        code, output = await command.text("verify", "s", "--limit", "1", *SETTLE)
         assert code == 1
-        lines = said.splitlines()
+        lines = output.splitlines()
         assert lines[:3] == [
             "s: 25 keys differ: 25 only in the fold (bucket 1 key, fold 26 keys, at revision 1)",
             "  only in the fold    p00.k  fold revision 1",
@@ -270,7 +270,7 @@ async def test_many_prefixes_are_cut_and_an_empty_list_is_reported(
         ]
         assert lines[3] == "s: below p00.: 1 differ, bucket 0 of 1 key, fold 1 of 26"
         assert lines[23:] == ["s: and 5 prefixes more"]
-        code, said = await command.text("verify", "s", *SETTLE)
-        assert said.count("only in the fold  ") == 10
+        code, output = await command.text("verify", "s", *SETTLE)
+        assert output.count("only in the fold  ") == 10
         _, objects = await command.run("verify", "s", "--limit", "1", *SETTLE)
         assert len(objects) == 27

@@ -51,11 +51,11 @@ async def test_the_roles_by_themselves_copy_from_a_nats_that_is_there(tmp_path: 
     addresses = {name: free_address() for name in names}
     environment = {f"EDDYLINE_{name}_LISTEN": address for name, address in addresses.items()}
     environment |= {f"EDDYLINE_COMMON_{name}_ADDRESSES": address for name, address in addresses.items()}
-    said = [line.replace("nats://127.0.0.1:4222", server.url) for line in lines()]
-    said = [line.replace("127.0.0.1:7701", addresses["STORE"]) for line in said]
-    exports = [line for line in said if line.startswith("export ")]
-    roles = [line for line in said if line.endswith("&")]
-    commands = [line for line in said if line not in exports and line not in roles]
+    script = [line.replace("nats://127.0.0.1:4222", server.url) for line in lines()]
+    script = [line.replace("127.0.0.1:7701", addresses["STORE"]) for line in script]
+    exports = [line for line in script if line.startswith("export ")]
+    roles = [line for line in script if line.endswith("&")]
+    commands = [line for line in script if line not in exports and line not in roles]
     assert (len(exports), len(roles), len(commands)) == (3, 3, 2)
     try:
         cluster = await shell([*exports, *roles, "wait"], environment, tmp_path)

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from eddyline.core.errors import NatsUnreachable
-from tests.support.ingest.buckets import kit
+from tests.support.ingest.kit import bucket_kit
 from tests.support.nats.bucket_load import check_copied_once, loaded
 from tests.support.nats.cluster import eventually, nats_cluster, stream_leader, wait_current
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.ingest.role import IngestRole
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
     from tests.support.nats.bucket_load import BucketLoad
     from tests.support.nats.cluster import NatsCluster
 
@@ -54,15 +54,15 @@ async def cluster(tmp_path: Path) -> AsyncIterator[NatsCluster]:
 class Scene:
     """A bucket of three replicas, a writer on it, and ingest."""
 
-    def __init__(self, cluster: NatsCluster, at: Kit, load: BucketLoad, role: IngestRole) -> None:
+    def __init__(self, cluster: NatsCluster, kit: BucketKit, load: BucketLoad, role: IngestRole) -> None:
         self.cluster = cluster
-        self.at = at
+        self.kit = kit
         self.load = load
         self.role = role
 
     async def leader(self) -> str:
         """Name of the server that leads the bucket's stream."""
-        return await stream_leader(self.at.js, STREAM)
+        return await stream_leader(self.kit.js, STREAM)
 
     def connected_to(self) -> str:
         """Name of the server that ingest is connected to."""
@@ -72,7 +72,7 @@ class Scene:
 
     def writer_at(self) -> str:
         """Name of the server that the writer is connected to."""
-        url = self.at.client.connected_url
+        url = self.kit.client.connected_url
         assert url is not None
         return self.cluster.node_at(url.netloc).name
 
@@ -80,69 +80,69 @@ class Scene:
         """Wait until later writes arrive."""
         await self.load.writes(1, seconds=HEALED_S)
         last = max(self.load.acknowledged)
-        await self.at.until(lambda: self.at.is_at(last), seconds=HEALED_S)
+        await self.kit.until(lambda: self.kit.is_at(last), seconds=HEALED_S)
 
 
 @asynccontextmanager
 async def scene(cluster: NatsCluster, folder: Path) -> AsyncIterator[Scene]:
     """Run everything while the body does its damage; then check the outcome."""
-    async with kit(cluster.url, folder, BUCKET) as at:
-        await eventually(lambda: _made(at), "the bucket was not made")
-        await wait_current(at.js, STREAM)
-        await at.make_source()
-        async with at.ingest() as role:
-            async with loaded(at) as load:
+    async with bucket_kit(cluster.url, folder, BUCKET) as kit:
+        await eventually(lambda: _made(kit), "the bucket was not made")
+        await wait_current(kit.js, STREAM)
+        await kit.make_source()
+        async with kit.ingest() as role:
+            async with loaded(kit) as load:
                 await load.writes(WRITES)
-                await at.is_state("LIVE")
-                yield Scene(cluster, at, load, role)
+                await kit.is_state("LIVE")
+                yield Scene(cluster, kit, load, role)
                 await load.writes(WRITES, seconds=HEALED_S)
             last = await load.last()
-            await at.until(lambda: at.is_at(last), seconds=HEALED_S)
-            await at.is_state("LIVE")
-            await wait_current(at.js, STREAM)
-            await eventually(lambda: _compared_equal(at, role), "the fold is not equal to the bucket")
-            await check_copied_once(at, load)
-            await eventually(lambda: _consumers(at, 1), "not one consumer", seconds=CONSUMERS_GONE_S)
-        await eventually(lambda: _consumers(at, 0), "consumers are left", seconds=CONSUMERS_GONE_S)
-        assert await at.gaps() == []
+            await kit.until(lambda: kit.is_at(last), seconds=HEALED_S)
+            await kit.is_state("LIVE")
+            await wait_current(kit.js, STREAM)
+            await eventually(lambda: _compared_equal(kit, role), "the fold is not equal to the bucket")
+            await check_copied_once(kit, load)
+            await eventually(lambda: _consumers(kit, 1), "not one consumer", seconds=CONSUMERS_GONE_S)
+        await eventually(lambda: _consumers(kit, 0), "consumers are left", seconds=CONSUMERS_GONE_S)
+        assert await kit.gaps() == []
 
 
-async def _compared_equal(at: Kit, role: IngestRole) -> bool:
+async def _compared_equal(kit: BucketKit, role: IngestRole) -> bool:
     try:
-        compared = await role.comparer.compare((await at.source()).definition, name="compare", settle_s=5, limit=10)
+        compared = await role.comparer.compare((await kit.source()).definition, name="compare", settle_s=5, limit=10)
     except NatsUnreachable:  # an election
         return False
     return compared.differences == () and compared.fold_count == compared.bucket_count
 
 
-async def _consumers(at: Kit, count: int) -> bool:
-    return len(await at.consumers()) == count
+async def _consumers(kit: BucketKit, count: int) -> bool:
+    return len(await kit.consumers()) == count
 
 
-async def _made(at: Kit) -> bool:
-    await at.make_bucket(replicas=3)
+async def _made(kit: BucketKit) -> bool:
+    await kit.make_bucket(replicas=3)
     return True
 
 
 async def test_a_server_that_is_away_is_named_in_the_sources_warnings(cluster: NatsCluster, tmp_path: Path) -> None:
-    async with kit(cluster.url, tmp_path, BUCKET) as at:
-        await eventually(lambda: _made(at), "the bucket was not made")
-        await wait_current(at.js, STREAM)
-        await at.make_source()
-        async with at.ingest(audit_interval_s=0.2):
-            await at.is_state("LIVE", seconds=HEALED_S)
-            leader = await stream_leader(at.js, STREAM)
+    async with bucket_kit(cluster.url, tmp_path, BUCKET) as kit:
+        await eventually(lambda: _made(kit), "the bucket was not made")
+        await wait_current(kit.js, STREAM)
+        await kit.make_source()
+        async with kit.ingest(audit_interval_s=0.2):
+            await kit.is_state("LIVE", seconds=HEALED_S)
+            leader = await stream_leader(kit.js, STREAM)
             other = next(node.name for node in cluster.nodes if node.name != leader)
 
             async def warned() -> bool:
-                detail = (await at.source()).report.detail
+                detail = (await kit.source()).report.detail
                 return detail is not None and any(f"NATS server {other} " in text for text in detail.warnings)
 
             assert not await warned()
             cluster.node(other).kill()
-            await at.until(warned, seconds=HEALED_S)
+            await kit.until(warned, seconds=HEALED_S)
             await cluster.restart(other)
-            await at.until(lambda: _not(warned()), seconds=HEALED_S)
+            await kit.until(lambda: _not(warned()), seconds=HEALED_S)
 
 
 async def _not(holds: Awaitable[bool]) -> bool:
@@ -164,7 +164,7 @@ async def test_each_server_killed_and_restarted_in_turn(cluster: NatsCluster, tm
             node.kill()
             await here.catches_up()
             await cluster.restart(node.name)
-            await wait_current(here.at.js, STREAM)
+            await wait_current(here.kit.js, STREAM)
 
 
 async def test_all_servers_killed_at_once(cluster: NatsCluster, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ async def test_server_cut_off_together_with_our_consumer_is_left(cluster: NatsCl
     # Its heartbeats go on, so that only the looks at the stream tell.
     async with scene(cluster, tmp_path) as here:
         ours = here.connected_to()
-        await eventually(lambda: _consumer_is_at(here.at, ours), "no consumer came to be there", seconds=HEALED_S)
+        await eventually(lambda: _consumer_is_at(here.kit, ours), "no consumer came to be there", seconds=HEALED_S)
         await _writer_elsewhere(here, ours)
         cluster.isolate(ours)
         await here.catches_up()
@@ -222,12 +222,12 @@ async def test_server_cut_off_together_with_our_consumer_is_left(cluster: NatsCl
         await here.catches_up()
 
 
-async def _consumer_is_at(at: Kit, name: str) -> bool:
+async def _consumer_is_at(kit: BucketKit, name: str) -> bool:
     """Whether our consumer is at this server; one at another server is deleted, so that a new one is created."""
-    for info in await at.js.consumers_info(STREAM):
+    for info in await kit.js.consumers_info(STREAM):
         if info.cluster is not None and info.cluster.leader == name:
             return True
-        await at.js.delete_consumer(STREAM, info.name)
+        await kit.js.delete_consumer(STREAM, info.name)
     return False
 
 
@@ -236,7 +236,7 @@ async def _writer_elsewhere(here: Scene, name: str) -> None:
 
     async def look() -> bool:
         if here.writer_at() == name:
-            await here.at.client.force_reconnect()
-        return here.at.client.is_connected and here.writer_at() != name
+            await here.kit.client.force_reconnect()
+        return here.kit.client.is_connected and here.writer_at() != name
 
     await eventually(look, "the writer did not move")

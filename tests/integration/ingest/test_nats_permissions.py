@@ -63,13 +63,13 @@ def matches(pattern: str, subject: str) -> bool:
     return len(words) == len(given) and all(word in ("*", one) for word, one in zip(words, given, strict=True))
 
 
-class Heard:
+class PublishedSubjects:
     """Messages published by ingest, received by another user of its account."""
 
     def __init__(self) -> None:
         self.subjects: set[str] = set()
 
-    async def hear(self, message: Msg) -> None:
+    async def record(self, message: Msg) -> None:
         """Record one message."""
         self.subjects.add(message.subject)
 
@@ -121,8 +121,12 @@ async def copied(client: Client, source: str, revision: int) -> None:
     """Wait until a source is LIVE at a revision, with no resync pending."""
 
     async def holds() -> bool:
-        found = await client.sources.get(source)
-        return found.status == "LIVE" and found.position_revision >= revision and not found.resync_pending
+        source_info = await client.sources.get(source)
+        return (
+            source_info.status == "LIVE"
+            and source_info.position_revision >= revision
+            and not source_info.resync_pending
+        )
 
     await until(holds)
 
@@ -153,34 +157,34 @@ async def resume_and_mend(client: Client, last: int, last_order: int) -> None:
     for source, revision in ((BUCKET, last), ("orders", last_order)):
         await client.sources.resync(source)
         await copied(client, source, revision)
-    verdicts = [said async for said in client.sources.verify(BUCKET) if isinstance(said, SourceVerdict)]
+    verdicts = [log_text async for log_text in client.sources.verify(BUCKET) if isinstance(log_text, SourceVerdict)]
     assert [verdict.difference_count for verdict in verdicts] == [0]
 
 
 async def test_documented_permissions_are_enough_and_none_is_too_many(tmp_path: Path) -> None:
-    block, heard, log = permissions(), Heard(), tmp_path / "ingest.log"
+    block, heard, log = permissions(), PublishedSubjects(), tmp_path / "ingest.log"
     async with permitted_server(tmp_path / "nats", block) as server, store(tmp_path) as roles:
         other = await nats.connect(f"nats://other:other@{server.address}")
         try:
             js = other.jetstream()
             async with ingest(server, roles, log) as process:
                 async with connect(roles["EDDYLINE_COMMON_STORE_ADDRESSES"]) as client:
-                    await other.subscribe("$KV.>", cb=heard.hear)
+                    await other.subscribe("$KV.>", cb=heard.record)
                     await write_and_copy(client, js)
                 process.kill()
                 await process.wait()
             await js.purge_stream(f"KV_{BUCKET}", subject=f"$KV.{BUCKET}.leaves")
             last = await (await js.key_value(BUCKET)).put("later", b"7")
             order = await js.publish("orders.new", b"8")
-            await other.subscribe("$JS.API.>", cb=heard.hear)
+            await other.subscribe("$JS.API.>", cb=heard.record)
             await other.flush()
             async with ingest(server, roles, log), connect(roles["EDDYLINE_COMMON_STORE_ADDRESSES"]) as client:
                 await resume_and_mend(client, last, order.seq)
             await other.drain()
         finally:
             await other.close()
-    said = log.read_text(encoding="utf-8")
-    assert "ermissions" not in said, said
+    log_text = log.read_text(encoding="utf-8")
+    assert "ermissions" not in log_text, log_text
     assert heard.unused(allowed(block)) == []
 
 
@@ -201,9 +205,9 @@ async def test_a_bucket_may_be_copied_without_the_permission_to_write_into_it(tm
                     await client.kv.put(BUCKET, b"ours", b"2")
         finally:
             await other.close()
-    said = (tmp_path / "ingest.log").read_text(encoding="utf-8")
+    log_text = (tmp_path / "ingest.log").read_text(encoding="utf-8")
     # nats-py passes on the server's words in lower case
-    assert f'permissions violation for publish to \\"$kv.{BUCKET}.ours' in said, said
+    assert f'permissions violation for publish to \\"$kv.{BUCKET}.ours' in log_text, log_text
 
 
 @pytest.mark.parametrize("missing", [f"$JS.API.CONSUMER.CREATE.KV_{BUCKET}.>", f"$JS.API.STREAM.INFO.KV_{BUCKET}"])
@@ -227,5 +231,5 @@ async def test_source_that_lacks_a_permission_is_recovering_and_the_log_has_the_
         finally:
             await other.close()
     subject = missing.removesuffix(">").lower()
-    said = log.read_text(encoding="utf-8")
-    assert f'permissions violation for publish to \\"{subject}' in said, said
+    log_text = log.read_text(encoding="utf-8")
+    assert f'permissions violation for publish to \\"{subject}' in log_text, log_text

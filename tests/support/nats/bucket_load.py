@@ -16,7 +16,7 @@ from eddyline.core.records.record import Op
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.support.ingest.buckets import Kit
+    from tests.support.ingest.kit import BucketKit
 
 KEYS: Final = 100
 """A key comes again after 100 writes: 64 revisions of it last 6 400, more than a test writes."""
@@ -31,10 +31,10 @@ _FAILURES: Final = (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutErr
 class BucketLoad:
     """Puts and deletes keys of a kit's bucket. `acknowledged` by revision: key and value, None = deleted."""
 
-    def __init__(self, at: Kit, *, rate: float = 200.0) -> None:
+    def __init__(self, kit: BucketKit, *, rate: float = 200.0) -> None:
         self.acknowledged: dict[int, tuple[str, bytes | None]] = {}
-        self._at = at
-        self._js = at.client.jetstream(timeout=PUT_TIMEOUT_S)
+        self._at = kit
+        self._js = kit.client.jetstream(timeout=PUT_TIMEOUT_S)
         self._pause_s = 1 / rate
         self._random = Random(1)
         self._number = 0
@@ -79,9 +79,9 @@ class BucketLoad:
 
 
 @asynccontextmanager
-async def loaded(at: Kit, *, rate: float = 200.0) -> AsyncIterator[BucketLoad]:
+async def loaded(kit: BucketKit, *, rate: float = 200.0) -> AsyncIterator[BucketLoad]:
     """Run a writer while the body runs."""
-    load = BucketLoad(at, rate=rate)
+    load = BucketLoad(kit, rate=rate)
     async with asyncio.TaskGroup() as group:
         group.create_task(load.run())
         try:
@@ -90,15 +90,15 @@ async def loaded(at: Kit, *, rate: float = 200.0) -> AsyncIterator[BucketLoad]:
             load.stop.set()
 
 
-async def check_copied_once(at: Kit, load: BucketLoad) -> None:
+async def check_copied_once(kit: BucketKit, load: BucketLoad) -> None:
     """Check that each acknowledged revision is there once, in order, as it was written."""
-    copied = [record for record in await at.records() if record.source_ts_ns]
+    copied = [record for record in await kit.records() if record.source_ts_ns]
     revisions = [int.from_bytes(record.version, "big") for record in copied]
     assert revisions == sorted(set(revisions)), "revisions came again or out of order"
-    found = {
+    stored = {
         revision: ((record.key or b"").decode(), record.data if record.op == Op.PUT else None)
         for revision, record in zip(revisions, copied, strict=True)
     }
-    missing = sorted(load.acknowledged.keys() - found.keys())
+    missing = sorted(load.acknowledged.keys() - stored.keys())
     assert not missing, f"{len(missing)} of {len(load.acknowledged)} acknowledged revisions are missing: {missing[:10]}"
-    assert {revision: found[revision] for revision in load.acknowledged} == load.acknowledged
+    assert {revision: stored[revision] for revision in load.acknowledged} == load.acknowledged

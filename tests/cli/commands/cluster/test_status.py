@@ -17,7 +17,7 @@ from eddyline.core.model.source import SourceDefinition, SourceDetail
 from eddyline.store.stats import ShardStatus, Stage
 from tests.support.cluster.processes import store_server
 from tests.support.command_line import command_at, command_on_a_door
-from tests.support.ingest.kv import served_ingest
+from tests.support.ingest.served import served_ingest
 from tests.support.nats.server import NatsServer
 from tests.support.store.scripted_shard import ScriptedShard
 

@@ -19,7 +19,7 @@ from eddyline.core.errors import ApplyPending, BucketNotCopied, KeyExists, Revis
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from tests.support.cluster.processes import store_server
 from tests.support.command_line import command_at
-from tests.support.ingest.kv import served_ingest
+from tests.support.ingest.served import served_ingest
 from tests.support.nats.server import NatsServer
 
 if TYPE_CHECKING:

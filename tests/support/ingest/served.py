@@ -1,4 +1,4 @@
-"""Ingest's KvService as its users reach it: a real nats-server, a real store process, the role's parts, gRPC, a client."""
+"""Ingest's services as its users reach them: a real nats-server, a real store process, the role's parts, gRPC, a client."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from eddyline.core.auth.caller_channel import CallerAccess
 from eddyline.core.forwarding.shards import ShardForwarder
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.settings import CommonSettings
-from eddyline.core.server.health import HealthBoard
 from eddyline.core.server.server import make_server
 from eddyline.core.store_link.grpc import GrpcLink
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.kv.writer import WriteTarget
-from eddyline.ingest.role import SERVICES, IngestRole, add_services, gates_of
+from eddyline.ingest.role import SERVICES, add_services, gates_of
 from tests.support.cluster.processes import free_address
 from tests.support.hang import HANG_S
-from tests.support.ingest.sources import HEARTBEAT_MS, LEASE_MS, nats_writer
+from tests.support.ingest.kit import HEARTBEAT_MS, LEASE_MS, nats_writer, running_role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from eddyline.core.auth.role import RoleAccess
-    from tests.support.ingest.buckets import Kit
+    from eddyline.ingest.role import IngestRole
+    from tests.support.ingest.kit import BucketKit
 
 PATIENCE_S = 10.0
 LOOK_S = 0.02
@@ -43,16 +43,16 @@ LOOK_S = 0.02
 def target(
     bucket: str, key: bytes = b"k", *, wait: bool = False, source: str = "", s: float = PATIENCE_S
 ) -> WriteTarget:
-    """Where a test writes to."""
+    """Parameters of a test's write."""
     return WriteTarget(bucket=bucket, key=key, timeout_s=s, wait=wait, source=source)
 
 
-async def gone(at: Kit, key: str) -> None:
+async def gone(kit: BucketKit, key: str) -> None:
     """Wait until a key of the bucket has expired, by the server's own clock."""
     async with asyncio.timeout(HANG_S):
         while True:
             try:
-                message = await at.js.get_last_msg(f"KV_{at.bucket}", f"$KV.{at.bucket}.{key}")
+                message = await kit.js.get_last_msg(f"KV_{kit.bucket}", f"$KV.{kit.bucket}.{key}")
             except NotFoundError:
                 return
             if "Nats-Marker-Reason" in (message.headers or {}):
@@ -72,17 +72,17 @@ class ServedIngest:
     nats: NatsClient
 
     async def make_bucket(self) -> KeyValue:
-        """The bucket."""
+        """Create the bucket."""
         return await self.nats.jetstream().create_key_value(KeyValueConfig(bucket=self.bucket, history=64))
 
     async def copies(self, name: str = "", *, key_prefixes: tuple[bytes, ...] = ()) -> None:
-        """Have the bucket copied, and wait until it is."""
+        """Create a source of the bucket, and wait until it is LIVE."""
         source = name or self.bucket
         await self.client.sources.create(source, bucket=self.bucket, key_prefixes=key_prefixes)
         await self.is_status("LIVE", source)
 
     async def is_status(self, status: str, source: str = "") -> None:
-        """Wait until the store has heard that a source is so."""
+        """Wait until the store has this status of a source."""
         async with asyncio.timeout(HANG_S):
             # The source is another task's, behind two processes: there is no event to wait for.
             while (await self.client.sources.get(source or self.bucket)).status != status:  # noqa: ASYNC110
@@ -93,8 +93,8 @@ class ServedIngest:
 async def served_ingest(
     url: str, store: str, bucket: str, *, access: RoleAccess | None = None, caller: CallerAccess | None = None
 ) -> AsyncIterator[ServedIngest]:
-    """An ingest of the store at an address, from start to stop. `access` None = to everybody; `caller` = what its client
-    shows."""
+    """Run an ingest of the store at an address, from start to stop. `access` None = no keys; `caller` = credentials of its
+    client."""
     common = CommonSettings(store_addresses=(store,), ingest_addresses=(free_address(),))
     clock, host = SystemClock(), SystemHost()
     link_access = access.caller if access is not None else CallerAccess()
@@ -103,26 +103,19 @@ async def served_ingest(
         link = GrpcLink(channel, cluster_id=common.cluster_id)
         server = make_server(common.ingest_addresses[0], interceptors=gates_of(shards), access=access)
         settings = IngestSettings(nats_url=url, holder=bucket, lease_ms=LEASE_MS, heartbeat_ms=HEARTBEAT_MS)
-        role = IngestRole(
-            link, settings=settings, common=common, clock=clock, rng=Random(1), host=host, health=HealthBoard()
-        )
-        add_services(server, role, link=link, common=common, clock=clock, host=host)
-        address = await server.start(*SERVICES)
         channels = Channels(caller)
-        client = Client(
-            Topology(common.cluster_id, (store,), (address,), ()),
-            channels=channels,
-            clock=clock,
-            random_source=Random(1),
-        )
         try:
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(role.run())
+            async with running_role(link, settings, common=common) as role:
+                add_services(server, role, link=link, common=common, clock=clock, host=host)
+                address = await server.start(*SERVICES)
+                client = Client(
+                    Topology(common.cluster_id, (store,), (address,), ()),
+                    channels=channels,
+                    clock=clock,
+                    random_source=Random(1),
+                )
                 await role.connection.wait_connected()
-                try:
-                    yield ServedIngest(address, role, client, bucket, writer)
-                finally:
-                    running.cancel()
+                yield ServedIngest(address, role, client, bucket, writer)
         finally:
             await channels.close()
             await server.stop(0)

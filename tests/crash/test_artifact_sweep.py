@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from eddyline.core.runtime.fs import remove_tree, write_all
-from eddyline.store.artifacts.job import Job
+from eddyline.store.artifacts.job import ArtifactJob
 from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.manifest import (
     ArtifactFile,
-    Manifest,
+    ArtifactManifest,
     decode_named_manifest,
     encode_manifest,
     hash_of,
@@ -34,9 +34,9 @@ OUTCOMES: Final[tuple[tuple[CrashKind, int], ...]] = (("kill", 0), ("power", 1),
 DATA: Final = b"a table" * 100
 
 
-def manifest_of(seq: int) -> Manifest:
+def manifest_of(seq: int) -> ArtifactManifest:
     files = (ArtifactFile("data/000000.sst", len(DATA), hash_of(DATA)),)
-    return Manifest("kv", 1, seq, 1, START_MS, START_MS, "one", files)
+    return ArtifactManifest("kv", 1, seq, 1, START_MS, START_MS, "one", files)
 
 
 def read_back(fs: SimFs, scratch: Path) -> None:
@@ -59,7 +59,7 @@ def export(fs: SimFs, seq: int) -> Pointer:
         finally:
             file.close()
         read_back(fs, draft / "scratch")
-        pointer = artifact_store.publish("kv", draft, manifest, encode_manifest(manifest), Job(ManualClock()))
+        pointer = artifact_store.publish("kv", draft, manifest, encode_manifest(manifest), ArtifactJob(ManualClock()))
     artifact_store.prune("kv", keep=1, now_ms=START_MS + GRACE_MS)
     return pointer
 

@@ -15,7 +15,7 @@ from eddyline.core.model.topic import Durability
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.store.artifacts.download import StagedArtifact
-from eddyline.store.artifacts.manifest import Manifest
+from eddyline.store.artifacts.manifest import ArtifactManifest
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.compaction.segment_swap import next_source
 from eddyline.store.fold.entries import entries_of
@@ -59,7 +59,7 @@ async def land(link: Shard, fs: SimFs) -> None:
     tables.finish()
     base = BaseEntry(SEQ, source.generation, footer.summary.rows, footer.summary.file_bytes)
     body = {"bucket": "b", "name": "s"}
-    manifest = Manifest("t", 1, SEQ, 2, 7, 7, "elsewhere", (), source=body, position=b"p9")
+    manifest = ArtifactManifest("t", 1, SEQ, 2, 7, 7, "elsewhere", (), source=body, position=b"p9")
     staged = StagedArtifact("name", True, manifest, tables, base, path, source.generation + 1)
     async with link._parts.maintenance.between_rounds, topic.gate:
         await imports._commit(topic, staged)

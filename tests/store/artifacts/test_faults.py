@@ -19,7 +19,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.runtime.fs import RealFs
 from eddyline.store.artifacts import job
-from eddyline.store.artifacts.job import Job
+from eddyline.store.artifacts.job import ArtifactJob
 from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.manifest import topic_key
 from eddyline.store.fold.fold import FoldFailed
@@ -147,15 +147,15 @@ async def test_one_job_at_a_time_and_a_cancelled_one_leaves_no_files(
     ) as link:
         await _fill(link)
         stages: list[str] = []
-        report = Job.report
+        report = ArtifactJob.report
 
-        def slow(self: Job, stage: str, done: int, total: int = 0) -> None:
+        def slow(self: ArtifactJob, stage: str, done: int, total: int = 0) -> None:
             stages.append(stage)
             while len(stages) == 1 and not self._stop.wait(0.01):
                 pass
             report(self, stage, done, total)
 
-        monkeypatch.setattr(Job, "report", slow)
+        monkeypatch.setattr(ArtifactJob, "report", slow)
         async with aclosing(link.export_fold("kv")) as steps:
             while not stages:
                 await anext(steps)
@@ -164,10 +164,10 @@ async def test_one_job_at_a_time_and_a_cancelled_one_leaves_no_files(
         assert stages == ["dump"]
         assert await link.list_artifacts("kv") == []
         assert not list(root.rglob("*.sst"))
-        monkeypatch.setattr(Job, "report", report)
+        monkeypatch.setattr(ArtifactJob, "report", report)
         await exported(link)
         stages.clear()
-        monkeypatch.setattr(Job, "report", slow)
+        monkeypatch.setattr(ArtifactJob, "report", slow)
         await kv_topic(link, "copy")
         async with aclosing(link.import_fold("copy", from_topic="kv")) as imports:
             while not stages:
@@ -175,7 +175,7 @@ async def test_one_job_at_a_time_and_a_cancelled_one_leaves_no_files(
         assert stages == ["fetch"]
         assert (await link.get_topic("copy")).head_seq == 0
         assert not list((tmp_path / "data" / ".artifacts").rglob("*"))
-        monkeypatch.setattr(Job, "report", report)
+        monkeypatch.setattr(ArtifactJob, "report", report)
         await imported(link, "copy", from_topic="kv")
 
 
@@ -208,9 +208,9 @@ async def test_full_disk_ends_exports_and_imports_without_remains(
         await _fill(link)
         await exported(link)
         await kv_topic(link, "copy")
-        report, is_full = Job.report, list[bool]()
+        report, is_full = ArtifactJob.report, list[bool]()
 
-        def full(self: Job, stage: str, done: int, total: int = 0) -> None:
+        def full(self: ArtifactJob, stage: str, done: int, total: int = 0) -> None:
             is_full.append(True)
             self._stop.wait(30)
             report(self, stage, done, total)
@@ -219,7 +219,7 @@ async def test_full_disk_ends_exports_and_imports_without_remains(
             if is_full:
                 raise DiskFloor("the disk is full", retryAfterMs=1)
 
-        monkeypatch.setattr(Job, "report", full)
+        monkeypatch.setattr(ArtifactJob, "report", full)
         monkeypatch.setattr(link._engine.gate, "check_disk", check)
         for _ in range(2):
             with pytest.raises(DiskFloor):
@@ -228,7 +228,7 @@ async def test_full_disk_ends_exports_and_imports_without_remains(
         is_full.clear()
         with pytest.raises(DiskFloor):
             await imported(link, "copy", from_topic="kv")
-        monkeypatch.setattr(Job, "report", report)
+        monkeypatch.setattr(ArtifactJob, "report", report)
         is_full.clear()
         assert len(await link.list_artifacts("kv")) == 1
         await imported(link, "copy", from_topic="kv")

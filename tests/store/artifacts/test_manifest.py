@@ -10,7 +10,7 @@ import pytest
 from eddyline.core.errors import ArtifactInvalid
 from eddyline.store.artifacts.manifest import (
     ArtifactFile,
-    Manifest,
+    ArtifactManifest,
     artifact_name,
     decode_manifest,
     decode_named_manifest,
@@ -24,7 +24,7 @@ from eddyline.store.artifacts.manifest import (
 )
 from tests.support.golden import golden
 
-MANIFEST = Manifest(
+MANIFEST = ArtifactManifest(
     topic="prices",
     epoch=7,
     seq=6,

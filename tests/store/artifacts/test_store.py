@@ -10,11 +10,11 @@ from obstore.store import LocalStore, MemoryStore
 
 from eddyline.core.errors import ArtifactInvalid, ArtifactsNotConfigured, TooManyScans
 from eddyline.core.runtime.fs import RealFs
-from eddyline.store.artifacts.job import Job
+from eddyline.store.artifacts.job import ArtifactJob
 from eddyline.store.artifacts.local_store import LocalArtifactStore
 from eddyline.store.artifacts.manifest import (
     ArtifactFile,
-    Manifest,
+    ArtifactManifest,
     artifact_name,
     encode_manifest,
     hash_of,
@@ -43,18 +43,20 @@ def artifact_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactSt
     return ObjectArtifactStore(MemoryStore(), tmp_path / "draft")
 
 
-def manifest_of(seq: int, *, epoch: int = 1, store_id: str = "one", topic: str = "kv") -> Manifest:
+def manifest_of(seq: int, *, epoch: int = 1, store_id: str = "one", topic: str = "kv") -> ArtifactManifest:
     files = (ArtifactFile("data/000000.sst", len(DATA), hash_of(DATA)),)
-    return Manifest(topic, epoch, seq, 1, START_MS, START_MS, store_id, files)
+    return ArtifactManifest(topic, epoch, seq, 1, START_MS, START_MS, store_id, files)
 
 
-def publish(artifact_store: ArtifactStore, manifest: Manifest) -> Pointer:
+def publish(artifact_store: ArtifactStore, manifest: ArtifactManifest) -> Pointer:
     with artifact_store.draft(manifest.topic) as draft:
         (draft / "data" / "000000.sst").write_bytes(DATA)
-        return artifact_store.publish(manifest.topic, draft, manifest, encode_manifest(manifest), Job(ManualClock()))
+        return artifact_store.publish(
+            manifest.topic, draft, manifest, encode_manifest(manifest), ArtifactJob(ManualClock())
+        )
 
 
-def name_of(manifest: Manifest) -> str:
+def name_of(manifest: ArtifactManifest) -> str:
     return artifact_name(manifest, encode_manifest(manifest))
 
 

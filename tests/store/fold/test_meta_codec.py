@@ -11,7 +11,7 @@ from eddyline.store.fold.fold import WriterState
 from eddyline.store.fold.meta_codec import (
     STORE_KEY,
     TOPIC,
-    Cursor,
+    FoldCursor,
     decode_checkpoint,
     decode_cursor,
     decode_store_id,
@@ -23,7 +23,7 @@ from eddyline.store.fold.meta_codec import (
 )
 from tests.support.golden import golden
 
-CURSOR = Cursor(0x0102030405060708, 0x1112131415161718)
+CURSOR = FoldCursor(0x0102030405060708, 0x1112131415161718)
 WRITER = WriterState((1 << 64) - 2, b"position")
 PAIRS = [
     (STORE_KEY, "störe-1".encode()),
@@ -50,7 +50,7 @@ def test_golden_file_is_read() -> None:
     assert decode_store_id(cells[1]) == "störe-1"
     assert (TOPIC.unpack(cells[2])[0], decode_cursor(cells[3])) == (258, CURSOR)
     assert (writer_id(cells[4]), decode_writer(cells[5])) == ("wríter", WRITER)
-    assert (TOPIC.unpack(cells[6])[0], decode_cursor(cells[7])) == (259, Cursor(7, 0))
+    assert (TOPIC.unpack(cells[6])[0], decode_cursor(cells[7])) == (259, FoldCursor(7, 0))
     assert (writer_id(cells[8]), decode_writer(cells[9])) == ("w", WriterState(0, b""))
     assert len(cells) == 10
 

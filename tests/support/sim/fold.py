@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.records.batch import Batch
     from eddyline.core.records.record import Record
-    from eddyline.store.fold.fold import Tables
+    from eddyline.store.fold.fold import FoldTables
 
 
 _CLOSED: Final = "the fold is closed"
@@ -114,7 +114,7 @@ class SimFold:
     def new_tables(self, topic_id: int, directory: Path) -> SimTables:
         return SimTables()
 
-    def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
+    def adopt(self, topic_id: int, tables: FoldTables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
         assert isinstance(tables, SimTables)
         self.delete_topic(topic_id)
         self._change(_Writes((FoldWrite(topic_id, 0, tables.entries, []),)))
@@ -217,7 +217,7 @@ class SimFold:
 
 
 class SimTables:
-    """`eddyline.store.fold.fold.Tables` in memory."""
+    """`eddyline.store.fold.fold.FoldTables` in memory."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[bytes, bytes | None]] = []

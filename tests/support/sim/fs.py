@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.runtime.fs import Buffer, File, Lock
-    from eddyline.store.storage.wal.written_mark import Written
+    from eddyline.store.storage.wal.written_mark import WrittenEnd
 
 CrashKind: TypeAlias = Literal["kill", "power", "detach"]
 
@@ -54,7 +54,7 @@ class SimFs:
         """The value of `free_bytes`; a test sets it. Nothing is refused by it: errors are `FaultyFs`'s."""
         self.engines: dict[Path, dict[bytes, bytes]] = {}
         """Data of engines that do not use our files, such as a catalog: synced at every write, so no crash removes any."""
-        self.written_mark: tuple[str, list[Written]] | None = None
+        self.written_mark: tuple[str, list[WrittenEnd]] | None = None
         """The run and the ends of a store's written mark: in the machine's memory, not on this disk."""
         self._random = Random(seed)
         self._root = Directory()

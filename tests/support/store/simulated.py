@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.store.fold.fold import Fold
     from eddyline.store.shard.shard import Shard
-    from eddyline.store.storage.wal.written_mark import Written
+    from eddyline.store.storage.wal.written_mark import WrittenEnd
 
 WAL_FILE_BYTES = 64 << 10
 LASTING = (Durability.DISK, Durability.FSYNC)
@@ -71,15 +71,15 @@ class SimMark:
         self._fs = fs
         self._is_kept = False
 
-    def read(self, run: str, shards: int) -> list[Written] | None:
+    def read(self, run: str, shards: int) -> list[WrittenEnd] | None:
         name, left = self._fs.written_mark or ("", [])
         return left[:shards] if name == run and len(left) >= shards else None
 
-    def begin(self, run: str, written: Sequence[Written]) -> None:
+    def begin(self, run: str, written: Sequence[WrittenEnd]) -> None:
         self._fs.written_mark = (run, list(written))
         self._is_kept = True
 
-    def put(self, shard: int, written: Written) -> None:
+    def put(self, shard: int, written: WrittenEnd) -> None:
         assert self._fs.written_mark is not None
         if self._is_kept and not self._fs.crashed:
             self._fs.written_mark[1][shard] = written

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.store.storage.wal.written_mark import MappedMark, Written, run_name
+from eddyline.store.storage.wal.written_mark import MappedMark, WrittenEnd, run_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 RUN = run_name("boot", 3)
-BEGUN = [Written(7, 0, 0), Written(9, 64, 64)]
+BEGUN = [WrittenEnd(7, 0, 0), WrittenEnd(9, 64, 64)]
 
 
 def left(path: Path) -> MappedMark:
     """A mark of a dead process."""
     mark = MappedMark(path)
     mark.begin(RUN, BEGUN)
-    mark.put(0, Written(8, 4096, 512))
+    mark.put(0, WrittenEnd(8, 4096, 512))
     mark.close()
     return MappedMark(path)
 
 
 def test_mark_of_a_run_is_read_back_by_shard(tmp_path: Path) -> None:
     mark = left(tmp_path / "mark")
-    assert mark.read(RUN, 2) == [Written(8, 4096, 512), BEGUN[1]]
-    assert mark.read(RUN, 1) == [Written(8, 4096, 512)]
+    assert mark.read(RUN, 2) == [WrittenEnd(8, 4096, 512), BEGUN[1]]
+    assert mark.read(RUN, 1) == [WrittenEnd(8, 4096, 512)]
 
 
 def test_mark_of_another_run_or_boot_or_with_fewer_shards_is_ignored(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_begin_replaces_an_existing_mark_and_remove_leaves_nothing(tmp_path: Pat
     mark.begin(run_name("boot", 4), BEGUN)
     assert (mark.read(run_name("boot", 4), 2), mark.read(RUN, 2)) == (BEGUN, None)
     mark.remove()
-    mark.put(0, Written(1, 1, 1))
+    mark.put(0, WrittenEnd(1, 1, 1))
     assert list(tmp_path.iterdir()) == []
 
 

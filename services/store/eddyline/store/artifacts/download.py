@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.artifacts.job import Job
-    from eddyline.store.artifacts.manifest import ArtifactFile, Manifest
+    from eddyline.store.artifacts.job import ArtifactJob
+    from eddyline.store.artifacts.manifest import ArtifactFile, ArtifactManifest
     from eddyline.store.artifacts.store import ArtifactStore
     from eddyline.store.catalog.catalog import BaseEntry
-    from eddyline.store.fold.fold import Tables
+    from eddyline.store.fold.fold import FoldTables
 
 
 class ArtifactDownload:
@@ -68,11 +68,11 @@ class ArtifactDownload:
             raise invalid(name, "its manifest is not the one that the pointer means")
         self.name = name
         self.is_latest = bool(expected) or _latest(artifact_store, topic) == name
-        self.manifest: Manifest = decode_named_manifest(name, encoded)
+        self.manifest: ArtifactManifest = decode_named_manifest(name, encoded)
         if self.manifest.topic != topic:
             raise invalid(name, f"it is of topic {self.manifest.topic}, not of {topic}")
 
-    def fetch(self, fs: Fs, directory: Path, job: Job) -> list[Path]:
+    def fetch(self, fs: Fs, directory: Path, job: ArtifactJob) -> list[Path]:
         """Copy all files into an existing directory, with checks; return their paths.
 
         Raises:
@@ -108,7 +108,7 @@ class ArtifactDownload:
         if digest.hexdigest() != file.blake3:
             raise invalid(self.name, f"{file.path} is not what was written")
 
-    def batches(self, paths: Sequence[Path], scratch: Path, job: Job) -> Iterator[Batch]:
+    def batches(self, paths: Sequence[Path], scratch: Path, job: ArtifactJob) -> Iterator[Batch]:
         """Yield the entries of fetched files in order of keys, with checks; check their number at the end.
 
         Raises:
@@ -130,7 +130,7 @@ class ArtifactDownload:
             raise invalid(self.name, f"it has {count} entries, not {manifest.entry_count}")
 
 
-def _report_fetched(job: Job, done: int, total: int, size: int) -> None:
+def _report_fetched(job: ArtifactJob, done: int, total: int, size: int) -> None:
     job.report("fetch", done + size, total)
 
 
@@ -149,8 +149,8 @@ class StagedArtifact(NamedTuple):
 
     name: str
     is_latest: bool
-    manifest: Manifest
-    tables: Tables
+    manifest: ArtifactManifest
+    tables: FoldTables
     base: BaseEntry
     base_path: Path | None
     next_generation: int

@@ -35,7 +35,7 @@ from eddyline.store.artifacts.job import run_with_progress
 from eddyline.store.artifacts.manifest import (
     DATA_NAME,
     ArtifactFile,
-    Manifest,
+    ArtifactManifest,
     artifact_name,
     encode_manifest,
     source_body,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.artifact import ArtifactProgress
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.artifacts.job import Job
+    from eddyline.store.artifacts.job import ArtifactJob
     from eddyline.store.artifacts.store import ArtifactSettings, ArtifactStore
     from eddyline.store.fold.fold import Fold, FoldView
     from eddyline.store.log.sources import Sources
@@ -153,11 +153,11 @@ class FoldExport:
             finally:
                 pending.close()
 
-    def _draft_manifest(self, topic: Topic, moment: FoldMoment) -> Manifest:
+    def _draft_manifest(self, topic: Topic, moment: FoldMoment) -> ArtifactManifest:
         """Return the manifest without entry count and files."""
         source = self._sources.find(topic.source) if topic.source else None
         state = moment.writers.get(topic.source, WriterState(0, b""))
-        return Manifest(
+        return ArtifactManifest(
             topic=topic.name,
             epoch=topic.id,
             seq=moment.seq,
@@ -170,7 +170,9 @@ class FoldExport:
             position=state.position if source is not None else b"",
         )
 
-    def _write(self, artifact_store: ArtifactStore, view: FoldView, draft_manifest: Manifest, job: Job) -> FoldExported:
+    def _write(
+        self, artifact_store: ArtifactStore, view: FoldView, draft_manifest: ArtifactManifest, job: ArtifactJob
+    ) -> FoldExported:
         assert self._settings is not None, "it has the artifact store"
         topic = draft_manifest.topic
         try:
@@ -192,7 +194,7 @@ class FoldExport:
         logger.info("fold_exported", extra=fields(topic=topic, artifact=name, entries=count, latest=pointer.name))
         return FoldExported(to_artifact(name, manifest, is_latest=is_latest), not is_latest, pointer.name)
 
-    def _sync_and_hash(self, path: Path, job: Job) -> ArtifactFile:
+    def _sync_and_hash(self, path: Path, job: ArtifactJob) -> ArtifactFile:
         """Sync a file and hash it."""
         digest, offset = blake3(), 0
         file = self._fs.open(path)
@@ -213,7 +215,7 @@ def _take_moment(fold: Fold, topic_id: int, pending: PendingView) -> FoldMoment:
     return FoldMoment(view, seq, fold.writers(topic_id))
 
 
-def _dump(view: FoldView, directory: Path, job: Job) -> tuple[int, list[Path]]:
+def _dump(view: FoldView, directory: Path, job: ArtifactJob) -> tuple[int, list[Path]]:
     """Write a view's entries as tables; return their number and the tables."""
     tables, count = artifact_tables(directory), 0
     for batch in dump_batches(view):
@@ -224,7 +226,7 @@ def _dump(view: FoldView, directory: Path, job: Job) -> tuple[int, list[Path]]:
     return count, [directory / path.rpartition("/")[2] for path in tables.paths]
 
 
-def _verify_count(paths: list[Path], scratch: Path, count: int, job: Job) -> None:
+def _verify_count(paths: list[Path], scratch: Path, count: int, job: ArtifactJob) -> None:
     """Read the written tables and count their entries.
 
     Raises:

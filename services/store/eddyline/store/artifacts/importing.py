@@ -63,11 +63,11 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.artifacts.exporting import ExclusiveJob
-    from eddyline.store.artifacts.job import Job
-    from eddyline.store.artifacts.manifest import Manifest
+    from eddyline.store.artifacts.job import ArtifactJob
+    from eddyline.store.artifacts.manifest import ArtifactManifest
     from eddyline.store.artifacts.restore import FoldRestore
     from eddyline.store.artifacts.store import ArtifactSettings, ArtifactStore
-    from eddyline.store.fold.fold import Tables
+    from eddyline.store.fold.fold import FoldTables
     from eddyline.store.log.sources import Sources
     from eddyline.store.log.topic import Topic
     from eddyline.store.read.fold_reader import FoldReader
@@ -177,7 +177,9 @@ class FoldImport:
 
     # staged on a thread ------------------------------------------------------------------------------------------
 
-    def _stage(self, artifact_store: ArtifactStore, request: ImportRequest, staging: Path, job: Job) -> StagedArtifact:
+    def _stage(
+        self, artifact_store: ArtifactStore, request: ImportRequest, staging: Path, job: ArtifactJob
+    ) -> StagedArtifact:
         topic = request.topic
         download = ArtifactDownload(artifact_store, request.from_topic, request.artifact)
         manifest = download.manifest
@@ -283,7 +285,7 @@ class FoldImport:
             logger.warning("base_not_named", extra=fields(path=str(path), error=str(error)))
 
 
-def check_source(topic: str, name: str, manifest: Manifest, definition: SourceDefinition | None) -> None:
+def check_source(topic: str, name: str, manifest: ArtifactManifest, definition: SourceDefinition | None) -> None:
     """Raise ArtifactMismatch if the artifact is of another source than the topic's, or of none."""
     if definition is None:
         return
@@ -302,7 +304,7 @@ def check_source(topic: str, name: str, manifest: Manifest, definition: SourceDe
         )
 
 
-def _add_to_tables(batches: Iterator[Batch], tables: Tables) -> Iterator[Batch]:
+def _add_to_tables(batches: Iterator[Batch], tables: FoldTables) -> Iterator[Batch]:
     """Yield the batches, adding each to the tables."""
     for batch in batches:
         tables.add(entries_of(batch))

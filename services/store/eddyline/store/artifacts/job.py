@@ -2,7 +2,7 @@
 
 I1: cancelling a run waits until the job has ended, so that its resources can be closed. I2: the job takes half of the
 interpreter at most: after each 10 ms it pauses as long.
-Threading: `Job` belongs to the job's thread, except `progress`, which is replaced as a whole, and `stop`.
+Threading: `ArtifactJob` belongs to the job's thread, except `progress`, which is replaced as a whole, and `stop`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PAUSE_S_MAX: Final = 0.02
 """A longer step, waiting for a disk or a network, has already left the interpreter to other threads."""
 
 
-class Stopped(Exception):
+class JobStopped(Exception):
     """The caller has cancelled the job."""
 
 
-class Job:
+class ArtifactJob:
     """Progress, pauses and cancellation of a job; see the module."""
 
     def __init__(self, clock: Clock) -> None:
@@ -52,7 +52,7 @@ class Job:
         self.progress = ArtifactProgress(stage, done_count, total_count)
         worked_s = self._clock.monotonic_s() - self._since_s
         if self._stop.is_set() or (worked_s > WORK_S and self._stop.wait(min(worked_s, PAUSE_S_MAX))):
-            raise Stopped
+            raise JobStopped
         if worked_s > WORK_S:
             self._since_s = self._clock.monotonic_s()
 
@@ -62,7 +62,7 @@ class Job:
 
 
 async def run_with_progress(
-    worker: Worker, clock: Clock, work: Callable[[Job], T], result: list[T]
+    worker: Worker, clock: Clock, work: Callable[[ArtifactJob], T], result: list[T]
 ) -> AsyncGenerator[ArtifactProgress, None]:
     """Run `work` on the worker and yield its progress each second; append its result to `result` at the end.
 
@@ -71,7 +71,7 @@ async def run_with_progress(
     Raises:
         Any error of `work`.
     """
-    job = Job(clock)
+    job = ArtifactJob(clock)
     future = worker.submit(partial(work, job))
     try:
         while not future.done():

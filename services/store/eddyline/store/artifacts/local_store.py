@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.artifacts.job import Job
-    from eddyline.store.artifacts.manifest import Manifest, Pointer
+    from eddyline.store.artifacts.job import ArtifactJob
+    from eddyline.store.artifacts.manifest import ArtifactManifest, Pointer
 
 _LOCK: Final = ".lock"
 _DRAFT: Final = ".draft"
@@ -89,7 +89,7 @@ class LocalArtifactStore:
         finally:
             lock.release()
 
-    def publish(self, topic: str, draft: Path, manifest: Manifest, encoded: bytes, job: Job) -> Pointer:
+    def publish(self, topic: str, draft: Path, manifest: ArtifactManifest, encoded: bytes, job: ArtifactJob) -> Pointer:
         directory = self._directory(topic)
         target = directory / artifact_name(manifest, encoded)
         with _translated_errors():

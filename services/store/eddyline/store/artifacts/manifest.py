@@ -54,7 +54,7 @@ class ArtifactFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ArtifactManifest:
     """Content of an artifact. `source` holds a source's definition by field names, its `name` among them; None = there
     was none. `last_ts_ms` is no earlier than any entry's commit time."""
 
@@ -96,7 +96,7 @@ def hash_of(encoded: bytes) -> str:
     return str(blake3(encoded).hexdigest())
 
 
-def artifact_name(manifest: Manifest, encoded: bytes) -> str:
+def artifact_name(manifest: ArtifactManifest, encoded: bytes) -> str:
     """Return an artifact's name: sorted by its seq, and unique by its hash."""
     return f"{manifest.seq:016x}-{manifest.epoch:016x}-{hash_of(encoded)[:16]}"
 
@@ -111,7 +111,7 @@ def seq_of(name: str) -> int:
     return int(name[:16], 16)
 
 
-def decode_named_manifest(name: str, encoded: bytes) -> Manifest:
+def decode_named_manifest(name: str, encoded: bytes) -> ArtifactManifest:
     """Decode the manifest of the artifact of this name.
 
     Raises:
@@ -123,7 +123,7 @@ def decode_named_manifest(name: str, encoded: bytes) -> Manifest:
     return manifest
 
 
-def to_artifact(name: str, manifest: Manifest, *, is_latest: bool) -> Artifact:
+def to_artifact(name: str, manifest: ArtifactManifest, *, is_latest: bool) -> Artifact:
     """Return the public description of an artifact."""
     return Artifact(
         name=name,
@@ -140,12 +140,12 @@ def to_artifact(name: str, manifest: Manifest, *, is_latest: bool) -> Artifact:
     )
 
 
-def pointer_to(manifest: Manifest, encoded: bytes) -> Pointer:
+def pointer_to(manifest: ArtifactManifest, encoded: bytes) -> Pointer:
     """Return the pointer to an artifact."""
     return Pointer(artifact_name(manifest, encoded), manifest.epoch, manifest.seq, manifest.store_id, hash_of(encoded))
 
 
-def is_older(manifest: Manifest, pointer: Pointer) -> bool:
+def is_older(manifest: ArtifactManifest, pointer: Pointer) -> bool:
     """Whether the artifact is older than the pointer's and must not replace it.
 
     A store counts epochs up, so a recreated topic is newer whatever its seq. Epochs of two stores do not compare, and a
@@ -156,7 +156,7 @@ def is_older(manifest: Manifest, pointer: Pointer) -> bool:
     return manifest.seq < pointer.seq
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: ArtifactManifest) -> bytes:
     """Encode the content of `MANIFEST_NAME`."""
     body: dict[str, object] = {
         "created_ms": manifest.created_ms,
@@ -177,7 +177,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return _sealed(body)
 
 
-def decode_manifest(encoded: bytes, name: str) -> Manifest:
+def decode_manifest(encoded: bytes, name: str) -> ArtifactManifest:
     """Decode a manifest; errors name `name`.
 
     Raises:
@@ -192,7 +192,7 @@ def decode_manifest(encoded: bytes, name: str) -> Manifest:
         source = body.get("source")
         if source is not None and not isinstance(source["name"], str):
             raise ValueError("a source without a name")
-        return Manifest(
+        return ArtifactManifest(
             topic=_text(body["topic"]),
             epoch=_number(body["epoch"]),
             seq=_number(body["seq"], least=1),

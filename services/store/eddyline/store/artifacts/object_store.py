@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore
 
-    from eddyline.store.artifacts.job import Job
-    from eddyline.store.artifacts.manifest import Manifest, Pointer
+    from eddyline.store.artifacts.job import ArtifactJob
+    from eddyline.store.artifacts.manifest import ArtifactManifest, Pointer
 
 PART_BYTES: Final = 8 << 20
 PARTS_AT_ONCE: Final = 2
@@ -74,7 +74,7 @@ class ObjectArtifactStore:
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def publish(self, topic: str, draft: Path, manifest: Manifest, encoded: bytes, job: Job) -> Pointer:
+    def publish(self, topic: str, draft: Path, manifest: ArtifactManifest, encoded: bytes, job: ArtifactJob) -> Pointer:
         prefix = f"{topic_key(topic)}/{artifact_name(manifest, encoded)}"
         done = 0
         with _translated_errors():
@@ -92,7 +92,7 @@ class ObjectArtifactStore:
             obstore.put(self._store, f"{prefix}/{MANIFEST_NAME}", encoded)
         return self._point(topic, manifest, encoded)
 
-    def _point(self, topic: str, manifest: Manifest, encoded: bytes) -> Pointer:
+    def _point(self, topic: str, manifest: ArtifactManifest, encoded: bytes) -> Pointer:
         path, pointer = f"{topic_key(topic)}/{POINTER_NAME}", pointer_to(manifest, encoded)
         for _ in range(TRIES_MAX):
             stored = self._get(path)

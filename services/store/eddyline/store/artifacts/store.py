@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from eddyline.store.artifacts.job import Job
-    from eddyline.store.artifacts.manifest import Manifest
+    from eddyline.store.artifacts.job import ArtifactJob
+    from eddyline.store.artifacts.manifest import ArtifactManifest
 
 CHUNK_BYTES: Final = 1 << 20
 """Bytes read at a time."""
@@ -41,7 +41,7 @@ class ArtifactStore(Protocol):
             TooManyScans: another process is writing one of this topic. ArtifactsUnreachable.
         """
 
-    def publish(self, topic: str, draft: Path, manifest: Manifest, encoded: bytes, job: Job) -> Pointer:
+    def publish(self, topic: str, draft: Path, manifest: ArtifactManifest, encoded: bytes, job: ArtifactJob) -> Pointer:
         """Store the artifact whose files are in `draft`, then point to it unless a newer one is the latest; return the
         final pointer.
 

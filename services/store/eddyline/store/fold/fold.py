@@ -106,7 +106,7 @@ class FoldView(Protocol):
         """Release the pinned files and memtables. Idempotent, from any thread; waits for a running page."""
 
 
-class Tables(Protocol):
+class FoldTables(Protocol):
     """A topic's entries to be loaded into a fold in one step, independent of its present entries. One thread at a time."""
 
     def add(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
@@ -206,11 +206,11 @@ class Fold(ReplayedFold, Protocol):
             FoldStalled, FoldFailed.
         """
 
-    def new_tables(self, topic_id: int, directory: Path) -> Tables:
+    def new_tables(self, topic_id: int, directory: Path) -> FoldTables:
         """Start collecting a topic's entries for `adopt`. `directory` is on the fold's disk and serves no other
         purpose; its creator removes it. Any thread."""
 
-    def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
+    def adopt(self, topic_id: int, tables: FoldTables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
         """Replace all entries of the topic by finished tables: `seq` becomes its applied seq and its base. Unsynced.
 
         A crash leaves the previous state, or any part of the entries at applied seq 0, or all.

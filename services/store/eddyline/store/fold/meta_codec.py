@@ -28,7 +28,7 @@ _CHECKPOINT: Final = Struct("<Q")
 assert max(len(STORE_KEY), len(CHECKPOINT_KEY)) < TOPIC_BYTES
 
 
-class Cursor(NamedTuple):
+class FoldCursor(NamedTuple):
     """Progress of a topic: the last seq applied, and the seq of its base, on top of which the log was applied."""
 
     applied_seq: int
@@ -51,11 +51,11 @@ def decode_checkpoint(value: bytes) -> int:
     return number
 
 
-def decode_cursor(value: bytes) -> Cursor:
+def decode_cursor(value: bytes) -> FoldCursor:
     """Decode a cursor. Raises DataCorrupt for a wrong size."""
     if len(value) != _CURSOR.size:
         raise _corrupt(f"a topic's value has {len(value)} bytes, not {_CURSOR.size}")
-    return Cursor(*_CURSOR.unpack(value))
+    return FoldCursor(*_CURSOR.unpack(value))
 
 
 def encode_writer(state: WriterState) -> bytes:

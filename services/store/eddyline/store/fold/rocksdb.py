@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.records.record import Record
-    from eddyline.store.fold.fold import FoldWrite, Tables, WriterState
+    from eddyline.store.fold.fold import FoldTables, FoldWrite, WriterState
 
 _CHECKED_ENTRIES: Final = 256
 _ROLLED_KEY: Final = b"rolled"
@@ -206,7 +206,7 @@ class RocksFold:
     def new_tables(self, topic_id: int, directory: Path) -> RocksTables:
         return RocksTables(directory, family_options(self._profile, None, 0), prefix=TOPIC.pack(topic_id))
 
-    def adopt(self, topic_id: int, tables: Tables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
+    def adopt(self, topic_id: int, tables: FoldTables, seq: int, writers: Sequence[tuple[str, WriterState]]) -> None:
         assert isinstance(tables, RocksTables)
         self.delete_topic(topic_id)
         database = self._writable()

@@ -76,7 +76,7 @@ def _fits(path: Path, footer: Footer, expected: ExpectedFile, findings: Findings
 def _check_batches(
     file: File, path: Path, footer: Footer, findings: Findings, on_batch: Callable[[Batch], None]
 ) -> bool:
-    keys, tags, bounds = FilterBuilder(), FilterBuilder(), _Bounds()
+    keys, tags, bounds = FilterBuilder(), FilterBuilder(), _KeyBounds()
     whole = valid = True
     for entry in footer.batches:
         try:
@@ -116,7 +116,7 @@ def _is_in_order(batch: Batch, *, is_base: bool) -> bool:
     return bool(seqs[0] > 0 and (seqs[1:] > seqs[:-1]).all())
 
 
-class _Bounds:
+class _KeyBounds:
     """Collects the smallest and the largest key."""
 
     def __init__(self) -> None:

@@ -87,7 +87,7 @@ class BadMarks(Exception):
 class AppendMark(NamedTuple):
     """One of the appends that a frame joins: its number of records, and its idempotency key and writer position if any."""
 
-    count: int  # type: ignore[assignment]  # the format's word; nobody counts values in a mark
+    count: int  # type: ignore[assignment]  # the format's word; hides `tuple.count`
     idempotency_key: bytes = b""
     content_hash: bytes = b""
     writer: str = ""

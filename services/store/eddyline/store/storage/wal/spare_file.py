@@ -4,7 +4,7 @@
 large groups that costs more than the metadata it saves, so then a spare is a sparse file of the right length (`fills`).
 I1: a file gets its number only when all its bytes are zero and durable. I2: a spare that a crash left is never trusted: it
 is filled again.
-Failure: during a shortage of descriptors or memory `take` retries as long as its caller's `RetryBudget` allows.
+Failure: during a shortage of descriptors or memory `take` retries as long as its caller's `ShortageRetry` allows.
 Threading: `prepare` on a background thread, `take` on the writer thread; one lock, a leaf, is held while a file is filled,
 which the writer would otherwise have to do. `prepare` does not wait for the lock.
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _ZEROS: Final = memoryview(bytes(1 << 20))
 
 
-class RetryBudget(Protocol):
+class ShortageRetry(Protocol):
     """Runs a job, and repeats it during a shortage of resources for as long as its owner allows."""
 
     def __call__(self, job: Callable[[], T], /) -> T:
@@ -67,7 +67,7 @@ class SpareFile:
             finally:
                 self._lock.release()
 
-    def take(self, number: int, size: int, retry: RetryBudget = run_once) -> File:
+    def take(self, number: int, size: int, retry: ShortageRetry = run_once) -> File:
         """Rename the spare to its number, durably; it has at least `size` bytes, and the caller must close it.
 
         Raises:

@@ -26,7 +26,7 @@ from eddyline.store.storage.layout import wal_file, wal_numbers
 from eddyline.store.storage.wal.frame import BadFrame, FrameType, control_body, parse, sealed_parts
 from eddyline.store.storage.wal.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt, short_of
 from eddyline.store.storage.wal.spare_file import SpareFile
-from eddyline.store.storage.wal.written_mark import Written
+from eddyline.store.storage.wal.written_mark import WrittenEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,7 +134,7 @@ class Wal:
         """Called before every write and sync; a `WalFailed` that it raises stops this log for good."""
         self.tail = tail
         """Bytes that recovery cut from the log's end."""
-        self.on_written: Callable[[Written], None] | None = None
+        self.on_written: Callable[[WrittenEnd], None] | None = None
         """Called on the writer thread after each write and sync, before either counts."""
         self.short_of = ""
         """The shortage the writer waits for, in the system's words; "" = none. The event loop reads it."""
@@ -277,11 +277,11 @@ class Wal:
         return number < self.oldest_number or self._ends.get(number, -1) >= end.file_bytes
 
     @property
-    def written(self) -> Written:
+    def written(self) -> WrittenEnd:
         """End of the written frames, and the synced bytes of that file."""
         number, offset, _ = self._written
         synced = self._synced
-        return Written(number, offset, synced.offset if synced.file_number == number else 0)
+        return WrittenEnd(number, offset, synced.offset if synced.file_number == number else 0)
 
     @property
     def oldest_number(self) -> int:

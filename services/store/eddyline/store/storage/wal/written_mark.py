@@ -41,7 +41,7 @@ _ENDS: Final = struct.Struct("<QQQ")
 _SLOT: Final = struct.Struct("<QQQQ")
 
 
-class Written(NamedTuple):
+class WrittenEnd(NamedTuple):
     """Written end of a WAL shard: its newest file, the bytes of frames in it, and how many of those are synced."""
 
     file_number: int
@@ -52,17 +52,17 @@ class Written(NamedTuple):
 class WrittenMark(Protocol):
     """Record of a store's written bytes; see the module."""
 
-    def read(self, run: str, shards: int) -> list[Written] | None:
+    def read(self, run: str, shards: int) -> list[WrittenEnd] | None:
         """Return the written end of each shard in a run; None if there is no valid record."""
 
-    def begin(self, run: str, written: Sequence[Written]) -> None:
+    def begin(self, run: str, written: Sequence[WrittenEnd]) -> None:
         """Begin the record of a run; it replaces the last one.
 
         Raises:
             OSError: there is no record.
         """
 
-    def put(self, shard: int, written: Written) -> None:
+    def put(self, shard: int, written: WrittenEnd) -> None:
         """Record a shard's written end. No effect before `begin`."""
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class MappedMark:
         self._map: mmap.mmap | None = None
         self._seed = 0
 
-    def read(self, run: str, shards: int) -> list[Written] | None:
+    def read(self, run: str, shards: int) -> list[WrittenEnd] | None:
         seed = _seed_of(run)
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -102,7 +102,7 @@ class MappedMark:
             os.close(fd)
         return decode_mark(data, seed, shards)
 
-    def begin(self, run: str, written: Sequence[Written]) -> None:
+    def begin(self, run: str, written: Sequence[WrittenEnd]) -> None:
         self.close()
         seed = _seed_of(run)
         page = bytearray(_BYTES)
@@ -122,7 +122,7 @@ class MappedMark:
         os.replace(temporary, self._path)
         self._seed, self._map = seed, mapped
 
-    def put(self, shard: int, written: Written) -> None:
+    def put(self, shard: int, written: WrittenEnd) -> None:
         if self._map is not None:
             _pack(self._map, shard, written, self._seed)
 
@@ -137,20 +137,20 @@ class MappedMark:
             os.unlink(self._path)
 
 
-def decode_mark(data: bytes, seed: int, shards: int) -> list[Written] | None:
+def decode_mark(data: bytes, seed: int, shards: int) -> list[WrittenEnd] | None:
     """Decode the first `shards` slots of a mark; None if it belongs to another run or a slot fails its checksum."""
     if len(data) != _BYTES or _WORD.unpack_from(data)[0] != seed:
         return None
-    slots = list[Written]()
+    slots = list[WrittenEnd]()
     for shard in range(shards):
         *ends, checksum = _SLOT.unpack_from(data, _FIRST + shard * _SLOT.size)
         if checksum != xxh3_64_intdigest(_ENDS.pack(*ends), seed):
             return None
-        slots.append(Written(*ends))
+        slots.append(WrittenEnd(*ends))
     return slots
 
 
-def _pack(page: bytearray | mmap.mmap, shard: int, written: Written, seed: int) -> None:
+def _pack(page: bytearray | mmap.mmap, shard: int, written: WrittenEnd, seed: int) -> None:
     checksum = xxh3_64_intdigest(_ENDS.pack(*written), seed)
     _SLOT.pack_into(page, _FIRST + shard * _SLOT.size, *written, checksum)
 

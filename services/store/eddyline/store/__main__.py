@@ -108,20 +108,20 @@ SERVICES: Final = (
 )
 VERSION: Final = version("eddyline-store")
 SWITCH_INTERVAL_S: Final = 0.000_5
-"""Elsewhere 5 ms. A thread that comes back from the disk waits so long for the interpreter while the loop is busy, and every
-group commit comes back from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), and costs some switches more."""
+"""[CPython: 5 ms] A thread that returns from the disk waits so long for the interpreter while the event loop is busy, and every
+group commit returns from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), at the cost of more switches."""
 SCRATCH_MEMORY_BYTES: Final = 64 << 20
-"""Of RocksDB while a fold is checked: tables of 16 MiB, written once and read once."""
+"""RocksDB's memory while a fold is verified: tables of 16 MiB, written once and read once."""
 PROGRAMS: Final = {"export": export, "fsck": fsck}
-"""By the first word of the command line: what is done with a stopped store's directory in place of serving it."""
+"""Programs on a stopped store's directory, by the first word of the command line."""
 HEALTH_INTERVAL_S: Final = 1.0
-"""How often health looks whether writes are still served: as often as DISK topics are synced, which is what fails."""
+"""How often health is updated: as often as DISK topics are synced, since a failed sync is what stops writes."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
-    """Run a store until it is told to stop; its exit code. `clock` None = the machine's."""
+    """Run a store until SIGTERM or SIGINT; return its exit code. `clock` None = the system's."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     tune_allocator()
     return run_process(
@@ -139,10 +139,10 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
 
 
 def check_among_others(settings: StoreSettings, common: CommonSettings) -> None:
-    """Refuse settings that fit no store among several.
+    """Check the settings of one of several stores.
 
     Raises:
-        SettingsError: it is none of them; or they ask for keys, and it has nothing to show where it passes calls on.
+        SettingsError: its index is not below their number; or they require keys, and it has none for the calls it forwards.
     """
     count = len(common.store_addresses)
     if settings.shard >= count:
@@ -226,7 +226,7 @@ def _opened(machine: Env, settings: StoreSettings, common: CommonSettings) -> Ab
 
 
 def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: ShardHandle) -> Env:
-    """The real machine, told where."""
+    """Return the environment of a real store on its data directory."""
     layout = Layout(settings.directory)
     plan = memory_plan(settings.memory_bytes)
     return Env(
@@ -263,15 +263,15 @@ def _metrics_of(
 
 
 def gates_of(doorway: ShardHandle, shards: ShardForwarder, shard_index: int) -> tuple[ForwardingInterceptor, ...]:
-    """What stands before the handlers of a store that has others beside it."""
+    """Return the interceptors of a store that is one of several."""
     return (ForwardingInterceptor(shards, own=LocalShard(doorway, shard_index)),) if shards.count > 1 else ()
 
 
 def place_of(settings: StoreSettings, host: Host) -> ArtifactSettings:
-    """Where this store's artifacts go.
+    """Return where this store keeps artifacts.
 
     Raises:
-        SettingsError: the URL is none.
+        SettingsError: the URL is invalid.
     """
     staging = Layout(settings.directory).staging
     artifact_store: ArtifactStore | None = None
@@ -296,7 +296,7 @@ def add_services(
     metrics_address: Callable[[], str] = str,
     tracer: Tracer = NOOP_TRACER,
 ) -> None:
-    """Put every service of a store on `server`. `metrics_address` = where its metrics are scraped; by default nowhere."""
+    """Register every service of a store on `server`. `metrics_address` returns where its metrics are scraped; "" = nowhere."""
     room = ScanLimit()
     topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
     log = LogServicer(doorway, room, tracer)
@@ -322,7 +322,7 @@ def add_services(
 
 
 async def _start(server: RoleServer, settings: StoreSettings) -> str:
-    """Listen. Where that fails because this very store runs already, its holder is named rather than its port."""
+    """Listen. If this store runs already, raise the error that names the process rather than the port."""
     try:
         return await server.start(*SERVICES)
     except SettingsError:
@@ -333,7 +333,7 @@ async def _start(server: RoleServer, settings: StoreSettings) -> str:
 
 
 async def _keep_health(server: RoleServer, link: Shard, clock: Clock) -> None:
-    """Say in health whether all is served, for ever."""
+    """Update health until cancelled: SERVING while all writes are served."""
     said: bool | None = None
     while True:
         ready = not link.unserved_reason()
@@ -344,13 +344,13 @@ async def _keep_health(server: RoleServer, link: Shard, clock: Clock) -> None:
 
 
 def own_files(settings: StoreSettings) -> int:
-    """How many files the store keeps open itself, at most: tables of fold, catalog and a second fold, segments, the rest."""
+    """Return the most files that the store opens itself: tables of fold, catalog and a second fold, segments, the rest."""
     tables = PROFILES[_profile(settings)].open_files_max + CATALOG_FILES_MAX
     return tables + SEGMENT_FILES_MAX + OWN_FILES
 
 
 def temporary_path(settings: StoreSettings, what: str) -> Path:
-    """A name of this store's where the system keeps temporary files (`TMPDIR`), known again after a crash."""
+    """Return a path in the system's temporary directory (`TMPDIR`) that is the same after a crash of this store."""
     directory = xxh3_64_hexdigest(str(settings.directory.resolve()).encode())
     return Path(gettempdir()) / f"eddyline-{what}-{directory}"
 

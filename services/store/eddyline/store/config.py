@@ -1,4 +1,4 @@
-"""The store's settings: the environment names `EDDYLINE_STORE_…`, each with its reason.
+"""Settings of the store: the environment names `EDDYLINE_STORE_…`, each default with its reason.
 
 Bounds of queues that protect the process rather than fit it to a machine are constants of the modules that own them.
 """
@@ -16,84 +16,83 @@ from eddyline.core.runtime.settings import SettingsError, check_address, check_c
 PREFIX: Final = "EDDYLINE_STORE_"
 
 LISTEN: Final = "127.0.0.1:7701"
-"""Any but loopback needs keys or clients' certificates. Port 0 takes a free one, printed when the store is ready."""
+"""Any address but loopback needs keys or clients' certificates. Port 0 takes a free one, printed when the store is ready."""
 DATA_DIR: Final = "./eddyline-data/store"
 """Below the folder of a local cluster, where `eddyline up` keeps every role's data."""
 WAL_FILE_BYTES: Final = 64 << 20
-"""Elsewhere 64 MiB (RocksDB, etcd) to 128 MiB. A file is zero-filled and fsynced in the background before its use: 64 MiB
-is 0.3 s of a slow disk, hidden behind the 64 MiB written meanwhile. Smaller rotates more often (an fdatasync and two
-fsyncs each), larger keeps that much of spare space idle."""
+"""[RocksDB, etcd: 64 MiB; up to 128 MiB] A file is zero-filled and fsynced in the background before its use: 64 MiB is 0.3
+s of a slow disk, hidden behind the 64 MiB written meanwhile. A smaller file rotates more often (an fdatasync and two fsyncs
+each), a larger one keeps that much spare space idle."""
 WAL_FILE_BYTES_MIN: Final = 64 << 10
 WAL_FILE_BYTES_MAX: Final = 1 << 30
-"""A file is zero-filled whole before its use: beyond 1 GiB that is seconds of a disk at each rotation."""
+"""A file is zero-filled as a whole before its use: beyond 1 GiB that takes seconds of a disk at each rotation."""
 SYNC_INTERVAL_MS: Final = 1_000
-"""Elsewhere two minutes (NATS) or never by itself (Kafka): then power loss takes all of it. The contract promises at most
-the last second of a DISK topic. Costs one fdatasync a second while something is written."""
+"""[NATS: two minutes; Kafka: never on its own] There a power failure loses everything since. The contract promises to lose
+at most the last second of a DISK topic. Costs one fdatasync a second while records are written."""
 SYNC_INTERVAL_MS_MIN: Final = 10
 TOPICS_MAX: Final = 100_000
-"""Elsewhere unbounded, until a client that makes names from user input fills memory. A topic takes about 2 KiB of it
-before its first append, so this many take 200 MiB. 0 = no bound."""
+"""[NATS, Kafka: unbounded, until a client that makes names from user input fills memory] A topic takes about 2 KiB of
+memory before its first append, so this many take 200 MiB. 0 = no bound."""
 TOPICS_MAX_MAX: Final = 10_000_000
 RETAINED_BYTES_MAX_MAX: Final = 1 << 60
 WAL_SHARDS_MAX: Final = 16
-"""One WAL shard: one thread, one fdatasync at a time. More than one pays where a disk syncs in parallel; each costs two
-files of WAL_FILE_BYTES and a thread. 16 is more than two cores ever fill."""
+"""One WAL shard has one thread, and one fdatasync at a time. More than one pays on a disk that syncs in parallel; each
+costs two files of WAL_FILE_BYTES and a thread. 16 is more than two cores ever fill."""
 MEMORY_BYTES: Final = 1 << 30
 MEMORY_BYTES_MIN: Final = 256 << 20
 MEMORY_BYTES_MAX: Final = 1 << 40
-"""What the store plans with: an eighth for batches read and written, an eighth for EPHEMERAL records, a quarter for RocksDB;
-the rest is what appends under way, answers, indexes and topics take (`memory_plan.py`). Below 256 MiB messages of 64 MiB
-would not fit beside anything."""
+"""Memory that the store plans with: an eighth for batches read and written, an eighth for EPHEMERAL records, a quarter for
+RocksDB; the rest for appends in flight, answers, indexes and topics (`limits/memory_budget.py`). Below 256 MiB messages of
+64 MiB would leave no room for anything else."""
 UNSEGMENTED_BYTES_MAX: Final = 4 << 30
-"""WAL that waits to be sealed. Sealing runs at 100 MB/s and more beside full load; where it stands (a sick disk) appends
-are refused at this, so that a restart has at most so much to index."""
+"""WAL that waits to be sealed. Sealing runs at 100 MB/s and more under full load; if it stops (a failing disk) appends are
+refused at this size, so that a restart has at most so much to index."""
 UNSEGMENTED_BYTES_MAX_MAX: Final = 1 << 40
 CHECKPOINT_BYTES: Final = 256 << 20
 CHECKPOINT_INTERVAL_MS: Final = 300_000
-"""A checkpoint after so many bytes of log, or so long after the last one where there are any: what a
-restart replays, a second of it. Each costs a pause of some milliseconds and one synced write of what changed."""
+"""A checkpoint after so many bytes of log, or so long after the last one if there are any: a restart replays them, in about
+a second. Each costs a pause of some milliseconds and one synced write of the changes."""
 CHECKPOINT_INTERVAL_MS_MAX: Final = 86_400_000
 SEAL_RECORDS: Final = 262_144
 SEAL_BYTES: Final = 64 << 20
 SEAL_AGE_MS: Final = 3_600_000
-"""A segment's size: what a Spark task or a scan takes at once, a second of reading. Smaller ones are merged, so sealing by
-age or at a checkpoint leaves no crumbs."""
+"""Size of a segment: the unit of a Spark task or a scan, a second of reading. Smaller ones are merged, so sealing by age or
+at a checkpoint leaves no small files."""
 COMPRESSIONS: Final = ("none", "lz4", "zstd")
 ERASE_WITHIN_H: Final = 24
 ERASE_WITHIN_H_MAX: Final = 24 * 365
-"""Hours until what was deleted is gone from the disk: time to gather deletes, so that one rewrite serves many."""
+"""Hours until deleted records are gone from the disk: time to gather deletes, so that one rewrite serves many."""
 SCRUB_BYTES_PER_S: Final = 1 << 20
 SCRUB_BYTES_PER_S_MAX: Final = 1 << 30
-"""How fast segments are read and verified while nobody asks: 1 MiB/s reads 86 GB a day, 1 % of a slow
-disk. 0 = off."""
+"""How fast segments are read and verified in the background: 1 MiB/s reads 86 GB a day, 1 % of a slow disk. 0 = off."""
 WRITER_KEEP_DAYS: Final = 30
 WRITER_KEEP_DAYS_MAX: Final = 36_500
 DISK_FLOOR_BYTES: Final = 512 << 20
 DISK_FLOOR_BYTES_MAX: Final = 1 << 50
-"""Below so many free bytes appends are refused, so that deletes, floors, checkpoints and merges have what they need: two WAL
-files, a segment being rewritten, RocksDB's compaction. Elsewhere the disk fills and the process ends."""
+"""Below so many free bytes appends are refused, so that deletes, floors, checkpoints and merges have the room they need:
+two WAL files, a segment being rewritten, RocksDB's compaction. Without a floor the disk fills and writes fail."""
 FOLD_PROFILES: Final = ("small", "large")
-"""Sizes of RocksDB's buffers and caches; what each means is in `fold/rocksdb.py`."""
+"""Sizes of RocksDB's buffers and caches; `fold/rocksdb_options.py` has the values."""
 ARTIFACTS_URL: Final = re.compile(r"(s3|gs|az|memory)://.*")
-"""Object stores; memory is for tests. Empty = no place: a caller can make the store write nowhere else."""
+"""Object stores; memory is for tests. Empty = no artifacts: a caller cannot name another destination."""
 ARTIFACTS_KEEP: Final = 3
 ARTIFACTS_KEEP_MAX: Final = 1_000
-"""Artifacts kept a topic: the latest, and two to go back to where a bad write was exported before it was seen."""
+"""Artifacts kept a topic: the latest, and two to go back to if a bad write was exported before it was noticed."""
 STOP_GRACE_MS: Final = 5_000
-"""Time for calls under way when the store is told to stop: ten times what the longest commit takes, and within the 10 s
-after which a supervisor kills. Watchers and waiting reads are cut at its end; they resume elsewhere."""
+"""Time for calls in flight when the store stops: ten times the longest commit, and within the 10 s after which a supervisor
+kills. Watchers and waiting reads are ended after it; they resume at the next start."""
 STOP_GRACE_MS_MAX: Final = 600_000
 
 _SHARD_INDEX: Final = re.compile(r"([a-z0-9.-]*[a-z0-9]-)?[0-9]{1,5}")
-"""A number, or a pod's name: a StatefulSet's end with their ordinals."""
+"""A number, or a pod's name: a StatefulSet's names end with their ordinals."""
 
 assert WAL_FILE_BYTES_MIN <= WAL_FILE_BYTES <= WAL_FILE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What a store is told. `metrics_listen` empty = its metrics are not scraped. `shard_index` is a number from 0,
-    or a name that ends with one, as a StatefulSet's pods have it: `store-1`."""
+    """Settings of a store. `metrics_listen` empty = no metrics endpoint. `shard_index` is a number from 0, or a name that
+    ends with one, as a StatefulSet's pods have it: `store-1`."""
 
     listen: str = LISTEN
     metrics_listen: str = ""
@@ -174,7 +173,7 @@ class StoreSettings:
         return self.writer_keep_days * 86_400_000
 
     def _check_artifacts(self) -> None:
-        """A place for artifacts outlives the data directory, so it is not below it."""
+        """Check that artifacts, which outlive the data directory, are not below it."""
         if not self.artifacts:
             return
         if (path := self.artifacts_directory) is None:
@@ -188,7 +187,7 @@ class StoreSettings:
 
     @property
     def artifacts_directory(self) -> Path | None:
-        """Where artifacts go, if that is a directory."""
+        """Directory of artifacts; None = they are in an object store, or there are none."""
         path = self.artifacts.removeprefix("file://")
         return Path(os.path.normpath(path)) if path.startswith("/") else None
 

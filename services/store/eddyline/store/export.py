@@ -1,8 +1,8 @@
 """`python -m eddyline.store export DIR TOPIC… --out FOLDER`: topics of a stopped store to Parquet files with a manifest.
 
-Starts a store on DIR at a free loopback port, which recovers it as any start does; exports from it as `eddyline export`
-does, and stops it. Result lines are on standard output, with `-o json` an object a topic; progress and errors on stderr.
-Exit codes: 0 all was exported, 1 some of it was not, 2 nothing could be begun, 130 and 143 stopped.
+It starts a store on DIR at a free loopback port, which recovers DIR as any start does, exports from it as `eddyline export`
+does, and stops it. Results go to standard output, with `-o json` one object a topic; progress and errors to stderr. Exit
+codes: 0 everything exported, 1 a part was not, 2 nothing could be started, 130 and 143 interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXIT_NOT_BEGUN: Final = 2
 EXIT_SIGNALLED: Final = 128
 PATIENCE_S: Final = 60.0
 STOP_S: Final = 60.0
-"""A stop checkpoints; its own grace and a checkpoint of a full log are below this."""
+"""A stop writes a checkpoint; its own grace and a checkpoint of a full log take less than this."""
 _READY: Final = "store ready at "
 _NOWHERE: Final = "127.0.0.1:0"
 
@@ -45,7 +45,7 @@ class NotBegun(Exception):
 
 
 def export(words: Sequence[str]) -> int:
-    """Export; the exit code."""
+    """Export; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m eddyline.store export",
         description="Write topics of a stopped store as Parquet files with a manifest.",
@@ -63,7 +63,7 @@ def export(words: Sequence[str]) -> int:
         return EXIT_SIGNALLED + signal.SIGINT
     except _Terminated:
         return EXIT_SIGNALLED + signal.SIGTERM
-    except UnsaidError as error:  # each topic is exported, or told as failed, by then
+    except UnsaidError as error:  # by then each topic is exported, or was reported as failed
         return _refuse(str(error), EXIT_FAILED) if str(error) else EXIT_FAILED
     except (NotBegun, OSError) as error:
         return _refuse(str(error), EXIT_NOT_BEGUN)
@@ -73,7 +73,7 @@ def export(words: Sequence[str]) -> int:
 
 def _exported(arguments: argparse.Namespace) -> int:
     try:
-        # a distribution of its own, which a store that serves does without
+        # a distribution of its own, which a serving store does not need
         from eddyline.export.in_process import export_topics
         from eddyline.export.out_dir import OutDir, absolute
         from eddyline.export.run import ExportSizes, WorkRefused
@@ -104,7 +104,7 @@ def _exported(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _served(directory: Path) -> Iterator[tuple[str, ...]]:
-    """A store on the directory, as the shard that it is; the addresses of all shards, of which only its own answers."""
+    """Run a store on the directory, as its own shard; yields the addresses of all shards, of which only its own answers."""
     layout = Layout(directory)
     identity = read_identity(RealFs(), layout)
     if identity is None:
@@ -143,7 +143,7 @@ def _served(directory: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _end(store: subprocess.Popen[str]) -> None:
-    """Wait until the store has ended; kill it where that takes too long."""
+    """Wait until the store has ended; kill it if that takes too long."""
     try:
         store.wait(STOP_S)
     except subprocess.TimeoutExpired:
@@ -151,7 +151,7 @@ def _end(store: subprocess.Popen[str]) -> None:
 
 
 class _Log:
-    """Reads the store's log, so that its pipe never fills; the last line is kept."""
+    """Reads the store's log, so that its pipe never fills; keeps the last line."""
 
     def __init__(self, store: subprocess.Popen[str]) -> None:
         self._store = store
@@ -160,7 +160,7 @@ class _Log:
         self._thread.start()
 
     def last_line(self) -> str:
-        """Of a store that has ended."""
+        """The last line of an ended store."""
         self._thread.join(STOP_S)
         return self._last.removeprefix("eddyline store: ")
 
@@ -171,7 +171,7 @@ class _Log:
 
 
 class _Terminated(BaseException):
-    """SIGTERM came."""
+    """SIGTERM arrived."""
 
 
 def _stop(_number: int, _frame: object) -> None:

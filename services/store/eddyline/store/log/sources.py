@@ -1,15 +1,11 @@
-"""Sources of a shard: definitions, fences and leases, kept beside their topics.
+"""Sources of a shard: definitions, fences and leases, kept with their topics.
 
-What must survive is in `WriterChange` frames: definition, updates of it, deletion, orders, a stop that only a resync ends,
+`WriterChange` frames persist the definition, its updates and deletion, the control state, a stop that only a resync ends,
 and each lease's fence and holder. Deadlines, reports and counts are in memory: after a restart each lease runs once more in
-full, and counts begin again.
+full, and counts start at 0.
 
-I1: a fence grows with every lease and is durable before it is given; from its staging on, smaller ones are refused.
+I1: a fence grows with every lease and is durable before it is returned; from its staging on, smaller ones are refused.
 Threading: event loop only.
-
-Whether a source can be made: what is there, and what it is to be.
-
-Threading: event loop; pure look-ups.
 """
 
 from __future__ import annotations
@@ -56,7 +52,7 @@ if TYPE_CHECKING:
 
 HOLDER_BYTES_MAX: Final = 255
 LEASED: Final = "CONNECTING"
-"""State of a source from a lease on until its holder reports; a name of the contract's `SourceStatus`."""
+"""State of a source from the begin of a lease until its holder reports; a name of the contract's `SourceStatus`."""
 
 
 class Source:
@@ -103,11 +99,11 @@ class Sources:
         return len(self._by_name)
 
     def find(self, name: str) -> Source | None:
-        """The source of this name, if there is one."""
+        """Return the source of this name, or None."""
         return self._by_name.get(name)
 
     def get(self, name: str) -> Source:
-        """The source of this name.
+        """Return the source of this name.
 
         Raises:
             InvalidName, SourceNotFound.
@@ -119,26 +115,26 @@ class Sources:
         return source
 
     def add(self, definition: SourceDefinition, topic: Topic) -> None:
-        """A definition is committed."""
+        """Add a source: its definition is committed."""
         self._by_name[definition.name] = Source(definition, topic)
         topic.source = definition.name
 
     def remove(self, name: str) -> None:
-        """A deletion is committed, of the source or of its topic."""
+        """Remove a source: its deletion, or that of its topic, is committed."""
         source = self._by_name.pop(name, None)
         if source is not None:
             source.topic.source = ""
             source.topic.writers.forget(name)
 
     def names_after(self, after: str, limit: int) -> list[str]:
-        """Up to `limit` names above `after`, in order."""
+        """Return up to `limit` names above `after`, in order."""
         return sorted(name for name in self._by_name if name > after)[:limit]
 
     def next_fence(self, source: Source, holder: str, lease_ms: int) -> int:
-        """The fence for a new lease of `holder`, refused from then on: all before it.
+        """Return the fence for a new lease of `holder`; all smaller fences are refused from now on.
 
         Raises:
-            InvalidArgument: holder or time out of bounds. LeaseHeld: somebody else's lease still runs.
+            InvalidArgument: holder or time out of bounds. LeaseHeld: another holder's lease still runs.
         """
         if not holder or len(holder.encode()) > HOLDER_BYTES_MAX:
             raise InvalidArgument(
@@ -166,7 +162,7 @@ class Sources:
         return fence
 
     def leased(self, source: Source, *, fence: int, holder: str, lease_ms: int) -> None:
-        """A lease is committed, or replayed: it runs from now. What the holder before it last said is over."""
+        """Begin a committed or replayed lease: it runs from now. The previous holder's report no longer counts."""
         source.fence = max(source.fence, fence)
         source.holder = holder
         source.lease_ms = lease_ms or LEASE_MS_DEFAULT
@@ -176,7 +172,7 @@ class Sources:
         source.topic.writers.set_fence(source.definition.name, fence)
 
     def renew(self, name: str, fence: int, report: SourceReport) -> Renewal:
-        """Prolong a lease and take its report.
+        """Prolong a lease and store its holder's report.
 
         Raises:
             SourceNotFound, StaleFence.
@@ -188,7 +184,7 @@ class Sources:
         return Renewal(source.lease_ms, source.control, source.definition.changeable)
 
     def release(self, name: str, fence: int) -> None:
-        """End a lease now. Not logged: after a restart it would run once more, which delays and harms nobody.
+        """End a lease now. Not logged: after a restart it would run once more, which delays a new holder and loses nothing.
 
         Raises:
             SourceNotFound, StaleFence.
@@ -198,7 +194,7 @@ class Sources:
         source.deadline_s = 0.0
 
     def info(self, source: Source) -> SourceInfo:
-        """The source as others see it; everything up to the position is applied."""
+        """Return the source as callers see it; everything up to its position is applied."""
         remaining_ms = self._remaining_ms(source)
         reported_ms, report = self._since_ms(source.reported_s), source.report
         if report.detail is not None:
@@ -221,7 +217,7 @@ class Sources:
         )
 
     def applied(self, source: Source, batch: Batch) -> None:
-        """A batch with records of the source is applied."""
+        """Count an applied batch with records of the source."""
         source.changed_s = self._clock.monotonic_s()
         gap_count = bytes(batch.ops or b"").count(Op.GAP)
         if gap_count:
@@ -229,11 +225,11 @@ class Sources:
             source.gap_s = source.changed_s
 
     def staleness(self, name: str) -> tuple[str, int]:
-        """State as last reported and the time since, in ms; empty and 0 where there is no source or no report."""
+        """Return the state last reported and the time since, in ms; empty and 0 without a source or a report."""
         source = self._by_name.get(name)
         if source is None:
             return "", 0
-        # A stop that only a resync ends holds for the fold until the source is LIVE again, whoever holds it meanwhile.
+        # A stop that only a resync ends holds for the fold until the source is LIVE again, under any holder.
         state = source.stop.state if source.stop is not None else source.report.state
         if source.reported_s < 0:
             return (state if source.stop is not None else ""), 0
@@ -251,7 +247,7 @@ class Sources:
         return source
 
     def _since_ms(self, moment_s: float) -> int:
-        """Time since a moment; -1 where it never came."""
+        """Return the time since a moment, in ms; -1 = it never came."""
         return -1 if moment_s < 0 else int((self._clock.monotonic_s() - moment_s) * 1000)
 
     def _remaining_ms(self, source: Source) -> int:
@@ -259,7 +255,7 @@ class Sources:
 
 
 def put_body(definition: SourceDefinition) -> dict[str, str | int]:
-    """The `WriterChange` of a new source."""
+    """Return the `WriterChange` of a new source."""
     body: dict[str, str | int] = {"bucket": definition.bucket, "change": "put", "source": definition.name}
     if definition.settings:
         body["settings"] = definition.settings
@@ -267,22 +263,22 @@ def put_body(definition: SourceDefinition) -> dict[str, str | int]:
 
 
 def put_definition(topic: Topic, body: Mapping[str, str | int]) -> SourceDefinition:
-    """The definition that such a change carries."""
+    """Return the definition of such a change."""
     return definition_of(str(body["source"]), topic.name, str(body["bucket"]), str(body.get("settings", "")))
 
 
 def update_body(definition: SourceDefinition) -> dict[str, str | int]:
-    """The `WriterChange` of a source whose settings are others now, which it carries whole."""
+    """Return the `WriterChange` of a source with changed settings; it has all of them."""
     return {"change": "update", "settings": definition.settings, "source": definition.name}
 
 
 def updated_definition(known: SourceDefinition, body: Mapping[str, str | int]) -> SourceDefinition:
-    """The definition after such a change."""
+    """Return the definition after such a change."""
     return definition_of(known.name, known.topic, known.bucket, str(body["settings"]))
 
 
 def orders_body(name: str, orders: ControlState, stop: SourceStop | None) -> dict[str, str | int]:
-    """The `WriterChange` of a source whose orders or stop are others now; both are in it whole."""
+    """Return the `WriterChange` of a source with a changed control state or stop; it has both in full."""
     body: dict[str, str | int] = {
         "change": "orders",
         "paused": int(orders.paused),
@@ -296,20 +292,20 @@ def orders_body(name: str, orders: ControlState, stop: SourceStop | None) -> dic
 
 
 def put_orders(body: Mapping[str, str | int]) -> ControlState:
-    """What a change of kind `orders` asks of the source's holder."""
+    """Return the control state of a change of kind `orders`."""
     return ControlState(bool(body["paused"]), int(body["resync_serial"]))
 
 
 def put_stop(body: Mapping[str, str | int]) -> SourceStop | None:
-    """The stop that such a change carries; None = none, or it was written by a version that kept none."""
+    """Return the stop of such a change; None = none, or it was written by a version that did not persist stops."""
     if "stop" not in body:
         return None
     return SourceStop(str(body["stop"]), str(body["stop_reason"]), base64.b64decode(str(body["stop_position"])))
 
 
 def stop_after(source: Source, report: SourceReport) -> SourceStop | None:
-    """The stop to keep once the holder has reported: its own, at the position where the source now stands; none once it is
-    LIVE; else what is kept."""
+    """Return the stop to keep after a report: the reported one, at the source's current position; none once it is LIVE;
+    else the previous one."""
     if report.state == "LIVE":
         return None
     position = source.topic.writers.get(source.definition.name).stored
@@ -319,7 +315,8 @@ def stop_after(source: Source, report: SourceReport) -> SourceStop | None:
 
 
 def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) -> None:
-    """A WriterChange of a source is committed: put, update, lease, orders or delete. (On replay: `recovery.py`.)"""
+    """Apply a committed WriterChange of a source: put, update, lease, orders or delete. (On replay:
+    `eddyline.store.recovery.replay`.)"""
     name, change = str(body["source"]), body["change"]
     if change == "put":
         sources.add(put_definition(topic, body), topic)
@@ -334,7 +331,7 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
 
 
 def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:
-    """Raises NotKv, NotLog, TopicHasSource or TopicNotEmpty where a topic cannot get a source."""
+    """Raise NotKv, NotLog, TopicHasSource or TopicNotEmpty if a topic cannot get a source."""
     if definition.stream and topic.kind is not Kind.LOG:
         raise NotLog(f"topic {topic.name} has a fold, a stream needs a LOG topic", topic=topic.name)
     if definition.bucket and topic.kind is not Kind.KV:
@@ -346,7 +343,7 @@ def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:
 
 
 class ReplayedSource(NamedTuple):
-    """A source as the frames left it."""
+    """A source as the replayed frames left it."""
 
     definition: SourceDefinition
     fence: int = 0

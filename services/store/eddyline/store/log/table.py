@@ -1,6 +1,6 @@
-"""All topics of a shard, by name and by id, and the growing id.
+"""All topics of a shard, by name and by id, and the next id.
 
-I1: an id is given once: the next is above every id ever seen in the log, deleted topics' included.
+I1: an id is assigned once: the next is above every id ever seen in the log, those of deleted topics included.
 Threading: event loop only.
 """
 
@@ -18,12 +18,12 @@ from eddyline.store.log.topic import Topic
 
 SHARD_SHIFT: Final = 48
 START_SHIFT: Final = 40
-"""A start's marks of deletes are above those of every start before: 2^40 deletes a topic fit between them."""
+"""Delete marks of a start are above those of every earlier start: 2^40 deletes a topic fit between them."""
 
 
 class TopicTable:
-    """The topics of one shard. `start` counts the starts of its directory: marks of deletes are of one start alone, since
-    they count what was replayed, and how much that is differs."""
+    """The topics of one shard. `start` counts the starts of its directory. Delete marks belong to one start: they count the
+    replayed deletes too, and how many are replayed differs from start to start."""
 
     def __init__(self, shard_index: int, *, start: int = 0) -> None:
         self._by_name: dict[str, Topic] = {}
@@ -34,49 +34,49 @@ class TopicTable:
         self.key_budget = KeyBudget()
         self.totals = LogTotals()
         self.dirty: set[Topic] = set()
-        """Topics that changed since the last checkpoint took them down."""
+        """Topics that changed since the last checkpoint wrote them."""
         self.gone: set[int] = set()
-        """Ids deleted since then."""
+        """Ids of topics deleted since then."""
         self.grown: set[Topic] = set()
-        """Topics that got frames since somebody looked whether they are full."""
+        """Topics with new frames since the last check whether one is due to be sealed."""
         self.framed: set[Topic] = set()
         """Topics that may have unsegmented frames."""
         self.reserved: set[Topic] = set()
-        """Topics that may have seqs reserved which they do not use."""
+        """Topics that may have reserved seqs which they do not use."""
         self.segmented: set[Topic] = set()
-        """Topics that may have segments, or want a base."""
+        """Topics that may have segments, or need a new base."""
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def take_id(self) -> int:
-        """The next id; it is durable with the TopicCreate frame, before anybody sees it."""
+        """Return the next id and advance it; the TopicCreate frame makes it durable before it is visible."""
         topic_id = self._next_id
         self._next_id += 1
         return topic_id
 
     def saw_id(self, topic_id: int) -> bool:
-        """True = the id was given once by this shard, whether its topic still lives or not."""
+        """True = this shard once assigned the id, to a live or a deleted topic."""
         return self._first_id <= topic_id < self._next_id
 
     @property
     def next_id(self) -> int:
-        """The smallest id that was never given."""
+        """The smallest id that was never assigned."""
         return self._next_id
 
     def skip_ids(self, next_id: int) -> None:
-        """Ids below `next_id` were given once."""
+        """Mark the ids below `next_id` as assigned."""
         self._next_id = max(self._next_id, next_id)
 
     def add(self, topic: Topic) -> None:
-        """A topic was created."""
+        """Add a created topic."""
         assert topic.name not in self._by_name
         self._by_name[topic.name] = topic
         self._sorted = None
         self.replayed(topic)
 
     def replayed(self, topic: Topic) -> None:
-        """A topic is in the catalog, or was created in what is replayed; its name counts from `name_all` on."""
+        """Add a topic of the catalog, or one created in the replay; it can be found by name after `name_all`."""
         topic.delete_mark = self._first_mark
         topic.count_in(self.totals)
         self._by_id[topic.id] = topic
@@ -87,7 +87,7 @@ class TopicTable:
             self.segmented.add(topic)
 
     def name_all(self) -> None:
-        """The replay is over: every topic that lives has its name.
+        """Index every live topic by its name: the replay is over.
 
         Raises:
             DataCorrupt: two of them have one name.
@@ -101,7 +101,7 @@ class TopicTable:
         self._sorted = None
 
     def remove(self, topic: Topic) -> None:
-        """A topic was deleted."""
+        """Remove a deleted topic."""
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
             self._sorted = None
@@ -118,18 +118,18 @@ class TopicTable:
             topic.keys.clear()
 
     def by_id(self, topic_id: int) -> Topic | None:
-        """The topic with this id, if it lives."""
+        """Return the topic with this id, or None."""
         return self._by_id.get(topic_id)
 
     def find(self, name: str) -> Topic | None:
-        """The topic of this name, if it lives."""
+        """Return the topic of this name, or None."""
         return self._by_name.get(name)
 
     def get(self, name: str) -> Topic:
-        """The topic of this name.
+        """Return the topic of this name.
 
         Raises:
-            InvalidName: the name cannot be a topic's.
+            InvalidName: no topic can have this name.
             TopicNotFound: there is none.
         """
         topic = self._by_name.get(name)
@@ -139,28 +139,28 @@ class TopicTable:
         return topic
 
     def has_grown(self, topic: Topic) -> None:
-        """A topic got a frame."""
+        """Mark a topic that got a frame."""
         self.framed.add(topic)
         self.grown.add(topic)
 
     def with_frames(self) -> list[Topic]:
-        """Topics that have unsegmented frames."""
+        """Return the topics that have unsegmented frames."""
         self.framed = {topic for topic in self.framed if len(topic.index) and not topic.deleted}
         return list(self.framed)
 
     def with_segments(self) -> list[Topic]:
-        """Topics that have segments, or want a base."""
+        """Return the topics that have segments, or need a new base."""
         self.segmented = {
             topic for topic in self.segmented if (len(topic.segments) or topic.base_wanted) and not topic.deleted
         }
         return list(self.segmented)
 
     def all(self) -> list[Topic]:
-        """Every topic, in no order."""
+        """Iterate over every topic, in no order."""
         return list(self._by_id.values())
 
     def page(self, name_prefix: str, after_name: str, limit: int) -> list[Topic]:
-        """Up to `limit` topics in order of their names, those above `after_name` that start with `name_prefix`."""
+        """Return up to `limit` topics above `after_name` that start with `name_prefix`, in order of their names."""
         if self._sorted is None:
             self._sorted = sorted(self._by_name)
         start = max(bisect_right(self._sorted, after_name), bisect_left(self._sorted, name_prefix))

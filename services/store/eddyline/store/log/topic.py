@@ -1,14 +1,14 @@
-"""One topic in memory: identity, heads, where its log lies, what of it is gone, keys, writers, and who waits for it.
+"""One topic in memory: identity, heads, location of its log, floors and deleted seqs, keys, writers, and waiters.
 
-The log is its segments, then the frames of the index (an EPHEMERAL topic's: batches in memory). What is made only when it
-is needed costs an idle topic nothing: a store has 100 000 of them.
+The log is its segments, then the frames of the index (of an EPHEMERAL topic: batches in memory). Parts that few topics need
+are made on first use, so an idle topic does not pay for them: a store has 100 000 of them.
 
 I1: `head_seq` <= `staged_seq`: visible, then staged. I2: a seq of a DISK or EPHEMERAL topic above `reserved_seq` is
 acknowledged only after the fdatasync that covers a larger reservation. I3: `last_ts_ms` never goes back. I4: `has_records`
-is True from the first record on that is staged or replayed and is no gap: gaps alone leave a topic empty, whatever its
-head. I5: floors never go back; every seq above `floors.trim` and up to the head is in a segment, a frame of the index or
-the memory, or in `uncounted`.
-Threading: event loop only; the engine and recovery change it, everybody else reads.
+is True from the first staged or replayed record on that is no gap: gaps alone leave a topic empty, whatever its head.
+I5: floors never go back; every seq above `floors.trim` and up to the head is in a segment, a frame of the index or the
+memory, or in `uncounted`.
+Threading: event loop only; the engine and recovery change it, every other part reads.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 _GAP: Final = bytes((Op.GAP,))
 RESERVATION_SEQS: Final = 65_536
-"""Seqs reserved at a time. A reservation costs one 56-byte frame and one fdatasync: at 1 M records/s that is 15 a second
-beside the group commits that run anyway; power loss leaves a gap of at most this many."""
+"""Seqs reserved at a time. A reservation costs one 56-byte frame and one fdatasync: at 1 M records/s that is 15 a second,
+in group commits that run anyway; a power failure leaves a gap of at most this many."""
 NO_FLOORS: Final = Floors()
 
 
 class Topic:
-    """A topic's state; see the module's invariants."""
+    """State of one topic; see the module's invariants."""
 
     __slots__ = (
         "_fold_lost",
@@ -99,7 +99,7 @@ class Topic:
         self.kind = kind
         self.config = config
         self.is_ephemeral = config.durability is Durability.EPHEMERAL
-        """True = its records are in memory alone: for its life, no update of the configuration changes that."""
+        """True = its records are in memory alone, for life: no update of the configuration changes that."""
         self.config_version = 1
         self.create_ts_ms = create_ts_ms
         self.source = ""
@@ -120,7 +120,7 @@ class Topic:
         self.next_generation = 1
         self.index = FrameIndex()
         self.memory: MemoryLog | None = None
-        # what of it is gone, and what is left
+        # floors, deleted seqs and counts
         self.floors = NO_FLOORS
         self.deleted_seqs = SeqSet()
         self.uncounted = SeqSet()
@@ -135,7 +135,7 @@ class Topic:
         self._fold_lost = False
         self.unapplied: list[Batch] = []
         self.overlays: list[list[Batch]] = []
-        # made when needed
+        # made on first use
         self._key_budget = key_budget
         self._keys: IdempotencyKeys | None = None
         self._writers: Writers | None = None
@@ -144,33 +144,33 @@ class Topic:
         self._listeners: dict[Callable[[Topic], None], None] = {}
 
     def __hash__(self) -> int:
-        """Its id, so that sets of topics are walked in the same order whenever a seeded simulation is replayed."""
+        """The id, so that sets of topics are iterated in the same order whenever a seeded simulation is repeated."""
         return self.id
 
     # parts -------------------------------------------------------------------------------------------------------
 
     @property
     def keys(self) -> IdempotencyKeys:
-        """Its idempotency keys."""
+        """The topic's idempotency keys."""
         if self._keys is None:
             self._keys = IdempotencyKeys(self._key_budget)
         return self._keys
 
     @property
     def has_keys(self) -> bool:
-        """True = some key is or was remembered."""
+        """True = a key is or was remembered."""
         return self._keys is not None
 
     @property
     def writers(self) -> Writers:
-        """Its writers."""
+        """The topic's writers."""
         if self._writers is None:
             self._writers = Writers()
         return self._writers
 
     @property
     def is_gated(self) -> bool:
-        """True = somebody is at the gate."""
+        """True = an append holds the gate or waits at it."""
         return self._gate is not None and self._gate.locked()
 
     @property
@@ -181,43 +181,43 @@ class Topic:
         return self._gate
 
     def stored_writers(self) -> list[tuple[str, StagedWriter]]:
-        """Every writer by name; moves may be under way."""
+        """Return every writer by name; moves may be in flight."""
         return self._writers.stored() if self._writers is not None else []
 
     def expire_writers(self, before_ms: int) -> None:
-        """Forget writers that stand still since then; a topic's source is none of them."""
+        """Drop writers that have not moved since then, except the topic's source."""
         if self._writers is not None:
             self._writers.expire(before_ms, kept=self.source)
 
     def remembered_keys(self) -> list[tuple[bytes, KeyedAppend]]:
-        """Idempotency keys with what their appends became, in the order of their commits."""
+        """Return idempotency keys with the outcome of their appends, in the order of their commits."""
         return self._keys.remembered() if self._keys is not None else []
 
     # state -------------------------------------------------------------------------------------------------------
 
     @property
     def folds(self) -> bool:
-        """True = it has a fold."""
+        """True = the topic has a fold."""
         return self.kind is Kind.KV
 
     @property
     def earliest_seq(self) -> int:
-        """First live record's seq, else head + 1."""
+        """Seq of the first live record, else head + 1."""
         return earliest_seq(self.head_seq, self.floors, self.uncounted)
 
     @property
     def record_count(self) -> int:
-        """Live records: neither gone nor gaps."""
+        """Number of live records, without gaps."""
         return record_count(self.head_seq, self.floors, self.uncounted)
 
     @property
     def staged_count(self) -> int:
-        """Live records once all that is staged is there."""
+        """Number of live records once all staged ones are published."""
         return record_count(self.staged_seq, self.floors, self.uncounted)
 
     @property
     def needs_reservation(self) -> bool:
-        """True = seqs are reserved ahead; an FSYNC topic's are synced themselves."""
+        """True = seqs are reserved ahead; those of an FSYNC topic are synced themselves."""
         return self.config.durability is not Durability.FSYNC
 
     @property
@@ -239,7 +239,7 @@ class Topic:
         return first_seq
 
     def hold(self, batch: Batch) -> None:
-        """A batch is staged or replayed: from its first record on the topic is not empty."""
+        """Note that a batch was staged or replayed: from its first record on the topic is not empty."""
         if not self.has_records and batch.count:
             self.has_records = batch.ops is None or bool(bytes(batch.ops).strip(_GAP))
 
@@ -251,16 +251,16 @@ class Topic:
                 self.not_counted(first_seq, item.seq)
 
     def not_counted(self, first_seq: int, last_seq: int) -> None:
-        """Seqs of the range (both inclusive) are no records, or none any more."""
+        """Do not count the seqs of a range (both inclusive) as records."""
         self.uncounted.add_range(first_seq, last_seq)
 
     def delete_seqs(self, seqs: SeqSet) -> None:
-        """Records were deleted on request."""
+        """Mark records as deleted on request."""
         self.deleted_seqs.update(seqs)
         self.uncounted.update(seqs)
 
     def change_segments(self, *, add: Sequence[Segment] = (), remove: Sequence[Segment] = ()) -> None:
-        """Swap segments."""
+        """Add and remove segments."""
         totals = self._totals
         self._count_files_in(None)
         if self.segments is NO_SEGMENTS:
@@ -271,13 +271,13 @@ class Topic:
         self._count_files_in(totals)
 
     def count_in(self, totals: LogTotals | None) -> None:
-        """Be part of these totals from now on, and of those before no more; None = of none."""
+        """Count in these totals from now on, and no longer in the previous ones; None = in none."""
         self.index.count_in(totals)
         self._count_files_in(totals)
 
     @property
     def fold_lost(self) -> bool:
-        """True = base and log do not give the fold, and it is refused to readers."""
+        """True = base and log do not give the fold, and readers of it are refused."""
         return self._fold_lost
 
     @fold_lost.setter
@@ -298,15 +298,15 @@ class Topic:
 
     @property
     def retained_after_seq(self) -> int:
-        """Rows up to this seq are in no file for a reason: below the floors, and on KV topics in the fold's base too, since
-        a fold that is lost is made of base and log."""
+        """Rows up to this seq need not be in a file: they are below the floors, and on KV topics in the fold's base too,
+        since a lost fold is rebuilt from base and log."""
         trim = self.floors.trim
         if not self.folds:
             return trim
         return min(trim, self.base.seq if self.base is not None else 0)
 
     def needed_rows(self, segment: Segment) -> int:
-        """Rows of a segment that must stay on disk; its gap records count as such, wherever they lie."""
+        """Count the rows of a segment that must stay on disk; its gap records count too, at any seq."""
         summary = segment.summary
         first_seq = max(summary.first_seq, self.retained_after_seq + 1)
         span = summary.last_seq - first_seq + 1
@@ -315,7 +315,7 @@ class Topic:
         return max(span - self.uncounted.count(first_seq, summary.last_seq) + summary.gap_count, 0)
 
     def info(self) -> TopicInfo:
-        """The topic as readers see it."""
+        """Return the topic as readers see it."""
         return TopicInfo(
             name=self.name,
             epoch=self.id,
@@ -335,15 +335,15 @@ class Topic:
     # who waits ---------------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Topic], None]) -> None:
-        """Call `listener` whenever the head moves, the configuration changes, records are deleted or the topic goes."""
+        """Call `listener` whenever the head moves, the configuration changes, or records or the topic are deleted."""
         self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[Topic], None]) -> None:
-        """Stop calling it."""
+        """Stop calling `listener`."""
         del self._listeners[listener]
 
     def moved(self) -> None:
-        """The head moved, the configuration changed, records were deleted or the topic went: wake who waits for that."""
+        """Wake waiters and listeners: the head moved, the configuration changed, or records or the topic were deleted."""
         if self._waiters:
             waiting = [(seq, event) for seq, event in self._waiters if seq > self.head_seq and not self.deleted]
             for seq, event in self._waiters:
@@ -355,7 +355,7 @@ class Topic:
                 listener(self)
 
     async def wait_head(self, seq: int, clock: Clock, seconds: float) -> bool:
-        """Wait until the head is at `seq` or the topic is deleted, at most `seconds`. True = the head is there."""
+        """Wait until the head is at `seq` or the topic is deleted, at most `seconds`. Return True if the head is there."""
         if self.head_seq >= seq or self.deleted:
             return self.head_seq >= seq
         waiter = (seq, asyncio.Event())

@@ -1,7 +1,7 @@
 """Writers of one topic: fence and position, staged and stored.
 
-A writer's position moves in the frame of its records; nothing is looked at but the two positions and the fence.
-I1: the staged state is the stored one plus the appends under way; a retry of one under way waits for its outcome.
+A writer's position moves in the frame of its records. A move is checked by the two positions and the fence alone.
+I1: the staged state is the stored one plus the appends in flight; a retry of one in flight waits for its outcome.
 Threading: event loop only.
 """
 
@@ -16,17 +16,16 @@ if TYPE_CHECKING:
 
 
 class StagedWriter(NamedTuple):
-    """A writer after all that is staged. `ack` = the newest append's, None once it is stored.
+    """A writer after all staged appends. `ack` = the newest append's, None once it is stored.
 
-    `stored` is the position up to which everything is applied, behind `position` while appends are under way.
-    """
+    Everything up to `stored` is applied; it is behind `position` while appends are in flight."""
 
     fence: int
     position: bytes
     ack: Ack | None = None
     stored: bytes = b""
     moved_ms: int = 0
-    """Commit time of its last move, or 0 where a lease alone is known: what idleness is counted from."""
+    """Commit time of its last move, from which idleness is counted; 0 = it only has a lease."""
 
 
 class Writers:
@@ -38,17 +37,18 @@ class Writers:
         self._staged: dict[str, StagedWriter] = {}
 
     def get(self, writer: str) -> StagedWriter:
-        """The writer as staged; fence 0 and empty position where it never wrote."""
+        """Return the writer as staged; fence 0 and an empty position if it never wrote."""
         return self._staged.get(writer) or StagedWriter(0, b"")
 
     def check(self, move: WriterPosition, *, leased: bool) -> StagedWriter | None:
-        """Judge a move. None = go on; a writer = this very move is staged or stored already, but perhaps not its fence.
+        """Check a move. None = it is new; a writer = this very move is staged or stored already, but perhaps with an older
+        fence.
 
-        `leased` writers (sources) get their fence from a lease and must carry exactly it; any other writer takes over
-        by carrying a larger one.
+        `leased` writers (sources) get their fence from a lease and must carry exactly it; any other writer takes over by
+        carrying a larger one.
 
         Raises:
-            StaleFence: a newer fence exists, or a lease that was never given.
+            StaleFence: a newer fence exists, or no lease has this one.
             StalePosition: the previous position is not the stored one.
         """
         known = self.get(move.writer)
@@ -70,7 +70,7 @@ class Writers:
         return None
 
     def stage(self, move: WriterPosition, ack: Ack) -> None:
-        """Take a judged move over."""
+        """Stage a checked move."""
         self._staged[move.writer] = StagedWriter(move.fence, move.new, ack, self.get(move.writer).stored)
 
     def commit(
@@ -82,8 +82,8 @@ class Writers:
         *,
         now_ms: int = 0,
     ) -> None:
-        """The move with this `ack` (None on replay) is stored: its retries are answered at once, unless a newer one is
-        under way."""
+        """Store the move with this `ack` (None on replay): its retries are answered at once, unless a newer move is in
+        flight."""
         known = self._staged.get(writer)
         if known is None or known.ack is ack or known.ack is None:
             fence = max(fence, known.fence if known else 0)
@@ -92,20 +92,20 @@ class Writers:
             self._staged[writer] = known._replace(stored=position, moved_ms=now_ms)
 
     def set_fence(self, writer: str, fence: int) -> None:
-        """A lease was given: older fences are refused from now on."""
+        """Refuse older fences from now on: a lease with this one was granted."""
         known = self.get(writer)
         self._staged[writer] = known._replace(fence=max(fence, known.fence))
 
     def stored(self) -> list[tuple[str, StagedWriter]]:
-        """Every writer by name: `stored` is where it is, `position` where it will be once what is under way is stored."""
+        """Return every writer by name: `stored` is its current position, `position` that after all appends in flight."""
         return sorted(self._staged.items())
 
     def expire(self, before_ms: int, *, kept: str) -> None:
-        """Forget writers that stand still since `before_ms`, but the one named `kept` (the topic's source)."""
+        """Drop writers that have not moved since `before_ms`, except the one named `kept` (the topic's source)."""
         for name, known in list(self._staged.items()):
             if name != kept and known.ack is None and 0 < known.moved_ms < before_ms:
                 del self._staged[name]
 
     def forget(self, writer: str) -> None:
-        """A writer is gone with its source."""
+        """Drop a writer: its source was deleted."""
         self._staged.pop(writer, None)

@@ -1,10 +1,10 @@
-"""One AppendStream call: steps read ahead and staged in order, answers given in that order.
+"""One AppendStream call: reads steps ahead, stages them in order and answers in that order.
 
-I1: answers are in the order of the appends, one each. I2: the first failure ends the stream: whatever was staged before it
-is answered first, nothing after it is staged. I3: at most 16 appends or 16 MiB are read ahead of their answers, so a
-client faster than the disk waits in its own send buffer.
-A call that is cancelled, or whose deadline passes, stops reading; what has its place in the log is carried out.
-Threading: event loop; one task reads and stages, the call's own answers.
+I1: answers are in the order of the appends, one each. I2: the first failure ends the stream: all appends staged before it
+are answered first, nothing after it is staged. I3: at most 16 appends or 16 MiB are read ahead of their answers, so a
+client faster than the disk waits in its own send buffer. A cancelled call, or one past its deadline, stops reading; appends
+that have their place in the log are carried out.
+Threading: event loop; one task reads and stages, the call's own task answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 AHEAD_APPENDS_MAX: Final = 16
 AHEAD_BYTES_MAX: Final = 16 << 20
-"""The contract's numbers. 16 appends of 1 000 records keep a group commit full while the one before it is with the disk."""
+"""The contract's bounds. 16 appends of 1 000 records keep a group commit full while the previous one is written."""
 
 
 class _Staged(NamedTuple):
@@ -44,7 +44,7 @@ class _Staged(NamedTuple):
 
 
 class AppendStreamCall:
-    """The state of one call; see the module's invariants."""
+    """State of one call; see the module's invariants."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class AppendStreamCall:
         context: StreamContext[log_pb2.AppendStreamResponse],
         traceparent: str = "",
     ) -> None:
-        """`traceparent` = what the call says of the trace that its appends are part of."""
+        """Prepare a call; `traceparent` = the trace context of its appends."""
         self._handle = handle
         self._traceparent = traceparent
         self._shard: ShardApi = handle.get()
@@ -116,7 +116,7 @@ class AppendStreamCall:
         try:
             return await self._shard.create_topic(start.topic, asked.kind, asked.config)
         except TopicExists:
-            # Made by somebody else in between; deleted again, it is the caller's to know.
+            # Another caller made it meanwhile. If it is deleted again, this call gets the error.
             return await self._shard.get_topic(start.topic)
 
     async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch, rows: bytes | None) -> None:
@@ -134,7 +134,7 @@ class AppendStreamCall:
 
     async def _answer(self) -> None:
         while True:
-            # Nobody awaits an acknowledgement itself: who goes away does not take back an append that has its place.
+            # No caller awaits the acknowledgement itself: cancelling a call does not take back an append that has its place.
             while self._staged and self._staged[0].ack.done():
                 staged = self._staged[0]
                 await self._context.write(answer_of(staged.ack.result()))
@@ -153,7 +153,7 @@ class AppendStreamCall:
 
 
 def answer_of(result: AppendResult) -> log_pb2.AppendStreamResponse:
-    """An acknowledgement as the stream's answer."""
+    """Return an acknowledgement as the stream's answer."""
     return log_pb2.AppendStreamResponse(
         first_seq=result.first_seq,
         last_seq=result.last_seq,

@@ -1,4 +1,4 @@
-"""ApplyService: what roles write to a store and follow of it. Translates, validates, delegates."""
+"""ApplyService: writes of roles to a store, and follows of its topics. Translates, validates, delegates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LIST: Final = "ApplyService.ListSources"
 
 
 class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
-    """Serves the roles, from the shard behind the handle."""
+    """ApplyService on the shard of a handle."""
 
     def __init__(self, handle: ShardHandle, tracer: Tracer = NOOP_TRACER) -> None:
         self._handle = handle
@@ -79,7 +79,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
     ) -> apply_pb2.ApplyServiceListSourcesResponse:
         shard = self._handle.get()
         limit = page_limit(request.page_size)
-        # One more than the page tells whether there is another page, so that the last one never is an empty one.
+        # One record more than the page shows whether there is another page, so the last page is never empty.
         found = await shard.list_sources_page(name_after(request.page_token, call=_LIST), limit + 1)
         page = found[:limit]
         return apply_pb2.ApplyServiceListSourcesResponse(

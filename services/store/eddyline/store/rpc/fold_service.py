@@ -1,4 +1,4 @@
-"""FoldService: keys, ranges, checks of folds, artifacts; now and as it was. Translates, validates, waits, delegates.
+"""FoldService: keys, ranges, checks of folds, artifacts; current and past. Translates, validates, waits, delegates.
 
 Waits (`min_seq`, `min_version`) end with FOLD_BEHIND shortly before the caller's deadline, or after 30 s.
 """
@@ -41,7 +41,7 @@ WAIT_S_MAX: Final = 30.0
 
 
 class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
-    """Serves the folds of the shard behind the handle."""
+    """FoldService on the shard of a handle."""
 
     def __init__(self, handle: ShardHandle, room: ScanLimit, *, clock: Clock) -> None:
         self._handle = handle
@@ -98,7 +98,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         pages = shard.range_entries(
             request.topic, key_prefix=request.key_prefix, after_key=request.after_key, limit=request.limit
         )
-        # Closed here, not when it is collected: a view of a call that was cancelled pins files until then.
+        # Closed here, not by the garbage collector: the view of a cancelled call would pin files until then.
         with self._room.of(context):
             async with aclosing(pages):
                 async for page in pages:
@@ -157,12 +157,12 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         return fold_pb2.ListArtifactsResponse(artifacts=map(wire_calls.artifact_to_pb, found))
 
     async def _reach(self, shard: ShardApi, topic: str, min_seq: int, context: CallContext) -> None:
-        """Wait until the fold has `min_seq`; 0 = nothing to wait for."""
+        """Wait until the fold has `min_seq`; 0 = no wait."""
         if min_seq:
             await self._handle.cancel_on_stop(_wait_seq(shard, topic, min_seq, wait_timeout_s(context, WAIT_S_MAX)))
 
     async def _get_as_of(self, shard: ShardApi, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
-        """Read a key as it was."""
+        """Read a key as it was at a seq or time."""
         if request.min_version:
             message = "min_version asks for the key as it will be, at_seq and at_time_ms as it was: leave one out"
             raise InvalidArgument(message, field="min_version")
@@ -172,7 +172,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         return await shard.entry_at(request.topic, request.key, at_time_ms=request.at_time_ms)
 
     async def _get_at(self, shard: ShardApi, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
-        """Read a key once the fold has `min_seq` and the key `min_version`."""
+        """Read a key once the fold has `min_seq` and the key has `min_version`."""
         end_s = self._clock.monotonic_s() + wait_s
         if request.min_seq:
             await _wait_seq(shard, request.topic, request.min_seq, wait_s)
@@ -180,11 +180,11 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             page = await shard.batch_get_entries(request.topic, [request.key])
             if not request.min_version:
                 return page
-            # Versions of a stream that was copied say nothing of one that has taken its place.
+            # Versions of one copied stream cannot be compared with those of the stream that replaced it.
             is_of_another = page.state.source_state in OTHER_STREAM_STATES
             if not is_of_another and _has_version(page.entries[0], request.min_version):
                 return page
-            # Any append to the topic wakes this, not only one of the key: a read a commit, for 30 s at most.
+            # Any append to the topic wakes this, not only one to the key: one read per commit, for 30 s at most.
             await _wait_seq(shard, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())
 
 

@@ -1,8 +1,8 @@
-"""One FollowTopics call: steps in, events out, side by side.
+"""One FollowTopics call: takes steps and sends events concurrently.
 
-Half-closing the stream ends the steps only: a caller that adds its topics and grants its credit beforehand may read on until
-it cancels. Order and credit are the follow's own (`eddyline.store.read.follow`); here they are only passed on.
-Threading: event loop; one task takes steps, the call's own sends events.
+Half-closing the stream ends the steps only: a caller that has added its topics and granted its credit may read on until it
+cancels. `eddyline.store.read.follow` keeps order and credit; this call only passes them on.
+Threading: event loop; one task takes steps, the call's own task sends events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FollowCall:
-    """One call."""
+    """State of one FollowTopics call."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FollowCall:
         """Serve the call until it is cancelled, a step is refused or the store stops.
 
         Raises:
-            InvalidArgument: a step is none, or grants too much. NotReady: the store stops.
+            InvalidArgument: a step is empty, or grants too much. NotReady: the store stops.
         """
         async with self._handle.get().follow() as follow:
             await open_stream(self._context)
@@ -69,7 +69,7 @@ class FollowCall:
 
 
 def event_to_pb(event: FollowEvent) -> apply_pb2.FollowTopicsResponse:
-    """An event as the stream's answer."""
+    """Return an event as the stream's answer."""
     answer = apply_pb2.FollowTopicsResponse(follow_id=event.follow_id)
     match event:
         case FollowStarted():

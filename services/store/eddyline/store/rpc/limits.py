@@ -1,14 +1,11 @@
-"""A share of the event loop for answers that are large: one at a time, and a rest after each.
+"""Limits of calls: the share of the event loop for large answers, and the number of open scans of clients.
 
-gRPC copies an answer on the loop, 768 KiB in 0.3 ms and more; a few streams that are ready at once would keep appends
-waiting for all of them. So after an answer was begun the next one waits `RESTS` times as long as the loop was busy with it:
-with other calls' work in between this is longer, and who has a million records to read gives way to who appends ten.
-I1: large answers have at most one part in `RESTS` + 1 of the loop's time, and none of them is more than one answer long;
-but each rests at most `REST_S_MAX`, so that a loop that is always late does not stop them.
-Threading: event loop.
-
-How many range scans clients may have open, whichever call they come by.
-
+gRPC copies an answer on the event loop, 768 KiB in 0.3 ms and more; a few streams that are ready at once would delay
+appends by all of them. So `LoopThrottle` sends one large answer at a time, and then waits `RESTS` times as long as the loop
+was busy with it: with other calls' work in between this is longer, so a reader of a million records yields to an append of
+ten.
+I1: large answers take at most one part in `RESTS` + 1 of the loop's time, each at most one answer at a time; but each wait
+is at most `REST_S_MAX`, so that a loop that is always late does not stop them.
 Threading: event loop.
 """
 
@@ -31,14 +28,15 @@ if TYPE_CHECKING:
 
 
 RESTS: Final = 9
-"""[none] A tenth of the loop: 2 M records a second with one stream, twice what a scan engine takes on the same machine. With
-4 appends beside eight streams waited a fifth to a half longer."""
+"""[gRPC: none] A tenth of the loop: 2 M records a second with one stream, twice what a scan engine takes on the same
+machine. With a fifth, appends next to eight streams waited a fifth to a half longer."""
 REST_S_MAX: Final = 0.06
-"""Of a loop that is 7 ms late or more: answers of 7 000 rows are still 100 000 records a second, a hundredth of the loop."""
+"""For a loop that is 7 ms late or more: answers of 7 000 rows are still 100 000 records a second, a hundredth of the loop.
+"""
 
 
 class LoopThrottle:
-    """Gives turns to all who send large answers."""
+    """Gives turns to all senders of large answers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,7 +44,7 @@ class LoopThrottle:
         self._rest_end_s = 0.0
 
     async def turn(self) -> None:
-        """Wait for a turn: the answer is begun before the caller waits for anything else."""
+        """Wait for a turn: the caller must begin the answer before it awaits anything else."""
         await self._turn.acquire()
         try:
             rest_s = self._rest_end_s - self._clock.monotonic_s()
@@ -55,7 +53,7 @@ class LoopThrottle:
         except BaseException:
             self._turn.release()
             raise
-        # When the loop comes to it the answer is begun, and what else was ready has run.
+        # When the loop runs this, the answer has begun, and the other ready callbacks have run.
         asyncio.get_running_loop().call_soon(self._begun, self._clock.monotonic_s())
 
     def _begun(self, begin_s: float) -> None:
@@ -65,8 +63,8 @@ class LoopThrottle:
 
 
 CLIENT_SCANS_MAX: Final = VIEWS_MAX - 24
-"""Scans of callers that are no roles: clients that stand still, for 300 s each, leave 24 of the 64 to the snapshots of
-delivery and the resyncs of ingest, on which many others wait."""
+"""Scans of callers that are not roles. Clients that stop reading, for 300 s each, leave 24 of the 64 scans to delivery's
+snapshots and ingest's resyncs, on which many others wait."""
 
 
 class ScanLimit:
@@ -77,7 +75,7 @@ class ScanLimit:
 
     @contextmanager
     def of(self, context: CallContext) -> Iterator[None]:
-        """Room for a call's scan; a role says its cluster with each call, and is not counted.
+        """Reserve a scan for a call; a role, which names its cluster with each call, is not counted.
 
         Raises:
             TooManyScans.

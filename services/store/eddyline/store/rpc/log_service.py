@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LogServicer(log_pb2_grpc.LogServiceServicer):
-    """Serves the logs of the shard behind the handle."""
+    """LogService on the shard of a handle."""
 
     def __init__(self, handle: ShardHandle, room: ScanLimit, tracer: Tracer = NOOP_TRACER) -> None:
         self._handle = handle
@@ -41,7 +41,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         self._tracer = tracer
 
     def row_methods(self) -> dict[str, RawMethod]:
-        """The methods whose requests come with their rows apart: to be registered in place of the generated ones."""
+        """Return the methods that get a request and its rows separately, to register in place of the generated ones."""
         return {
             "AppendRecords": RawMethod(
                 self.AppendRecords,

@@ -1,14 +1,7 @@
-"""Reading an append, from a call or from a step of a stream: the same fields, the same bounds.
+"""Parts of requests that several calls share: appends, new topics, record filters; with the same bounds in each call.
 
-Bounds that need no topic are judged here, before anything is asked of the shard; the batch by `eddyline.core.codec.records`.
-
-Reading what a topic is to be, strictly: what is not built yet is refused by name, never passed over.
-
-Serves CreateTopic and `create` of appends.
-
-Reading a reader's filter, from any call that has one: the same bounds.
-
-Serves ReadRecords and StreamRecords.
+Bounds that do not depend on a topic are checked here, before the call to the shard; `eddyline.core.codec.records` checks
+the batch. A setting that is not implemented yet is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -43,8 +36,8 @@ def append_request(
     epoch: int,
     create: NewTopic | None = None,
 ) -> AppendRequest:
-    """An append to `topic`, of the given `kind` (None = there is no such topic, and none is to be made); `rows` are those
-    of the request where they came apart from it.
+    """Parse an append to `topic` of the given `kind` (None = no such topic, and the append does not create it). `rows` are
+    those of the request if they were split from it.
 
     Raises:
         InvalidArgument, MalformedColumns, BatchTooLarge, RecordTooLarge, InvalidOp.
@@ -122,10 +115,10 @@ def _writer(request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch) -> Writ
 
 
 def new_topic(request: topic_pb2.Topic | log_pb2.CreateIfMissing) -> NewTopic:
-    """Kind and configuration of a topic to make.
+    """Return kind and configuration of a topic to create.
 
     Raises:
-        InvalidArgument: no kind. InvalidConfig: as `check_config`. NotYet: not built yet.
+        InvalidArgument: no kind. InvalidConfig: as `check_config`. NotYet: not implemented yet.
     """
     asked = NewTopic(kind_from_pb(request.kind), topic_config_from_pb(request.config))
     check_config(asked.config, asked.kind)
@@ -133,15 +126,15 @@ def new_topic(request: topic_pb2.Topic | log_pb2.CreateIfMissing) -> NewTopic:
 
 
 FILTER_CONDITIONS_MAX: Final = 1_000
-"""Elsewhere unbounded. Each condition is compared with every record examined: this many prefixes times the 65 536 records of
-one read are about a second of the loop, more would stop the store for everybody."""
+"""[none] Each condition is compared with every record examined: this many prefixes times the 65 536 records of one read
+take about a second of the event loop; more would stop the store for all callers."""
 
 
 def parse_filter(asked: log_pb2.RecordFilter) -> RecordFilter:
-    """The filter of a request.
+    """Parse the filter of a request.
 
     Raises:
-        InvalidArgument: too many conditions, or an op that is none of the contract's.
+        InvalidArgument: too many conditions, or an unknown op.
     """
     for field in ("key_prefixes", "tags", "exclude_nodes", "ops"):
         count = len(getattr(asked, field))

@@ -1,8 +1,8 @@
-"""SegmentService: a topic's log and folds in splits, planned and read. Translates, validates, delegates.
+"""SegmentService: splits of a topic's log and folds, planned and read. Translates, validates, delegates.
 
-A read's answers are written one at a time, each when the one before is on its way: a slow reader holds one stored batch of
-memory, and one that takes nothing for `STALL_S_MAX` is sent away, since its place is wanted by others. Answers with a batch
-are laid out here, in one copy on a reader thread, where protobuf's own four would keep the loop from appends.
+A read sends one answer at a time, each when gRPC has accepted the one before. A slow reader holds one stored batch of
+memory; one that takes no answer for `STALL_S_MAX` is ended, since other readers wait for its slot. Answers with a batch are
+encoded here, in one copy on a reader thread: protobuf's four copies would block the event loop, and appends with it.
 Threading: event loop; the call's own task.
 """
 
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from eddyline.store.splits.model import SplitFrame
 
 STALL_S_MAX: Final = 300.0
-"""As long as a range scan may take: who takes nothing for so long is stuck, and would keep others waiting for ever."""
+"""As long as a range scan may take: a reader that takes no answer for so long is stuck, and blocks others."""
 _PLAN: Final = "PlanSplits"
 _BATCH_TAG: Final = b"\x12"
 _MESSAGE_TAG: Final = b"\x0a"
-"""`ReadSplitResponse.batch` and `ArrowBatch.message`: field numbers 2 and 1, both with a length."""
+"""Field numbers of `ReadSplitResponse.batch` (2) and `ArrowBatch.message` (1), both with a length."""
 _UNSET: Final = segment_pb2.SPLIT_KIND_UNSPECIFIED
 
 
 class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
-    """Serves splits of the topics of the shard behind the handle."""
+    """SegmentService on the shard of a handle."""
 
     def __init__(self, handle: ShardHandle, *, clock: Clock) -> None:
         self._handle = handle
@@ -65,7 +65,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
         self._share = LoopThrottle(clock)
 
     def raw_methods(self) -> dict[str, RawMethod]:
-        """The methods whose answers are bytes: to be registered in place of the generated ones."""
+        """Return the methods whose answers are bytes, to register in place of the generated ones."""
         parse = segment_pb2.ReadSplitRequest.FromString
         return {"ReadSplit": RawMethod(self.ReadSplit, parse, response_stream=True)}
 
@@ -121,7 +121,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
 
 
 def _bound(request: segment_pb2.PlanSplitsRequest) -> str:
-    """What a page token is bound to: all but the page."""
+    """Return the part of a request that its page tokens are bound to: all but the page."""
     plain = segment_pb2.PlanSplitsRequest()
     plain.CopyFrom(request)
     plain.ClearField("page_size")
@@ -146,7 +146,7 @@ def _filter(asked: segment_pb2.SplitFilter) -> SplitFilter:
 
 
 def _columns(asked: Iterable[segment_pb2.SplitColumn.ValueType]) -> tuple[str, ...]:
-    """Names of the wanted columns, in the schema's order; none = all."""
+    """Return the names of the requested columns, in the schema's order; none = all."""
     names = arrow_schema().names
     numbers = set(asked)
     if unknown := numbers.difference(range(1, len(names) + 1)):
@@ -187,7 +187,7 @@ def _split_to_pb(split: Split) -> segment_pb2.Split:
 
 
 def _answer(frame: SplitFrame) -> bytes:
-    """An answer as it is sent."""
+    """Return an answer as its wire bytes."""
     if isinstance(frame, Packed):
         return frame.answer
     if isinstance(frame, ArrowMessage):
@@ -202,7 +202,7 @@ def _answer(frame: SplitFrame) -> bytes:
 
 
 def batch_answer(batch: ArrowMessage) -> bytes:
-    """A ReadSplitResponse with this batch, encoded."""
+    """Encode a ReadSplitResponse with this batch."""
     small = segment_pb2.ArrowBatch(checksum=batch.checksum, count=batch.rows).SerializeToString()
     length = _varint(len(batch.message))
     head = _varint(len(small) + len(_MESSAGE_TAG) + len(length) + len(batch.message))

@@ -1,6 +1,6 @@
-"""SourceService as a store serves it: the state of its own shard's sources, for the time that no ingest runs.
+"""SourceService of a store: reads the sources of its own shard, while no ingest runs too.
 
-Everything else of the service needs NATS, and is ingest's. Translates, validates, delegates.
+Every other call of the service needs NATS, and is served by ingest. Translates, validates, delegates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LIST: Final = "SourceService.ListSources"
 
 
 def add_source_service(server: RoleServer, handle: ShardHandle) -> None:
-    """Put the service on `server`."""
+    """Register the service on `server`."""
     reads = SourceReads(handle)
     get, listing = source_pb2.GetSourceResponse, source_pb2.ListSourcesResponse
     served = {
@@ -40,7 +40,7 @@ def add_source_service(server: RoleServer, handle: ShardHandle) -> None:
 
 
 class SourceReads:
-    """GetSource and ListSources, from the shard behind the handle."""
+    """GetSource and ListSources on the shard of a handle."""
 
     def __init__(self, handle: ShardHandle) -> None:
         self._handle = handle
@@ -53,7 +53,7 @@ class SourceReads:
     async def list(self, request: source_pb2.ListSourcesRequest, context: object) -> source_pb2.ListSourcesResponse:
         shard = self._handle.get()
         limit = page_limit(request.page_size)
-        # One more than the page tells whether there is another page, so that the last one never is an empty one.
+        # One record more than the page shows whether there is another page, so the last page is never empty.
         found = await _covered(shard, name_after(request.page_token, call=_LIST), limit + 1)
         page = found[:limit]
         return source_pb2.ListSourcesResponse(
@@ -63,7 +63,7 @@ class SourceReads:
 
 
 async def _covered(shard: ShardApi, after: str, limit: int) -> Sequence[SourceInfo]:
-    """Up to `limit` sources above `after` that the caller may see."""
+    """Return up to `limit` sources above `after` that the caller has access to."""
     found: list[SourceInfo] = []
     while len(found) < limit:
         page = await shard.list_sources_page(after, limit)

@@ -1,4 +1,4 @@
-"""What a store says of itself: for ClusterService, and for health."""
+"""Status of a store, for ClusterService and health."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def store_status(handle: ShardHandle, *, shard_index: int, shard_count: int) -> ReportedStatus:
-    """The store's status: not ready while it recovers or stops, and where it serves only reads."""
+    """Return the store's status: not ready while it recovers or stops, and while it serves only reads."""
     detail = cluster_pb2.StoreStatus(shard_index=shard_index, shard_count=shard_count)
     try:
         figures = handle.get().status()

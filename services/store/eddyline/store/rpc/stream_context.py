@@ -1,7 +1,7 @@
-"""Where a stream's answers go. How long a call may wait is `eddyline.core.server.deadline`'s.
+"""Context of a streaming call: sends its answers. (`eddyline.core.server.deadline` has the time that a call may wait.)
 
-gRPC's own types give a stream's context the type of the whole stream in place of its messages, and know handlers of
-streams only as generators; hence a Protocol, which its contexts meet.
+gRPC types a stream's context by the whole stream in place of its messages, and handlers of streams only as generators;
+hence these Protocols, which gRPC's contexts meet.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ MessageT_contra = TypeVar("MessageT_contra", contravariant=True)
 
 
 class StreamContext(Protocol[MessageT_contra]):
-    """A stream's way out. One task writes."""
+    """Sends a stream's answers. One task writes."""
 
     async def send_initial_metadata(self, initial_metadata: tuple[tuple[str, str], ...]) -> None:
-        """Open the way out. Where nobody does the first message does it."""
+        """Send the initial metadata now; else the first message sends it."""
 
     async def write(self, message: MessageT_contra) -> None:
-        """Send one message; returns when gRPC has taken it, which is the stream's flow control."""
+        """Send one message; returns when gRPC has accepted it, which is the stream's flow control."""
 
 
 class CalledStream(StreamContext[MessageT_contra], CalledContext, Protocol[MessageT_contra]):
-    """One that also tells what the call came with."""
+    """A context that also has the call's metadata."""
 
 
 async def open_stream(context: StreamContext[MessageT]) -> None:
-    """Open a stream's way out at once, where a write may be cut off by the call's own failure.
+    """Send the initial metadata at once, if the call's own failure may cancel a write.
 
-    gRPC notes that it sent the metadata only when the write that carried it is done: were that the one cut off, it would
-    send it again with the status, which its core refuses, and the caller would never learn why the stream ended.
-    """
+    gRPC records that it sent the metadata only when the write with it is complete. If that write were cancelled, it would
+    send the metadata again with the status, which its core refuses, and the caller would never get the stream's error."""
     await context.send_initial_metadata(())

@@ -1,8 +1,8 @@
-"""One StreamRecords call: the log from a cursor on, read piece by piece, and healed by the fold where asked.
+"""One StreamRecords call: the log from a cursor on, read piece by piece, its gaps healed by the fold on request.
 
-I1: whoever resumes at a frame's `epoch` and `next_after_seq` neither misses nor repeats a record; where gaps are healed
-these stay before the gap until the snapshot is complete, so that a stream which breaks off in it is healed anew.
-I2: `caught_up` is sent once, after all that was there when the stream began. I3: without `follow` the stream ends.
+I1: a reader that resumes at a frame's `epoch` and `next_after_seq` neither misses nor repeats a record. If gaps are healed,
+these stay before the gap until the snapshot is complete, so a stream that breaks off in it heals the gap again.
+I2: `caught_up` is sent once, after everything up to the head at the stream's start. I3: without `follow` the stream ends.
 Memory: one read's answer, or one page of a snapshot. Threading: event loop; the call's own task.
 """
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     Frames = AsyncGenerator[log_pb2.StreamRecordsResponse, None]
 
 READ_BYTES: Final = 1 << 20
-"""A read at a time: a frame is at most this, or one record, far below a message; larger ones would only hold more memory
-a stream while a slow reader takes them."""
+"""Bytes of one read: a frame is at most this, or one record, far below a message; a larger one would only hold more memory
+per stream while a slow reader takes it."""
 ENDLESS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, checked. `end_seq` 0 = none was given."""
+    """A checked request. `end_seq` 0 = none was given."""
 
     topic: str
     after_seq: int
@@ -53,7 +53,7 @@ class Asked:
 
 
 class StreamRecordsCall:
-    """One call."""
+    """State of one StreamRecords call."""
 
     def __init__(self, handle: ShardHandle, room: ScanLimit, asked: Asked, context: CallContext) -> None:
         self._handle = handle
@@ -63,13 +63,13 @@ class StreamRecordsCall:
         self._cursor = asked.after_seq
         self._epoch = asked.epoch
         self._end_seq = asked.end_seq
-        self._target: int | None = None  # the head at the start; None once that was told
+        self._target: int | None = None  # the head at the start; None once `caught_up` was sent
 
     async def run(self) -> Frames:
-        """The frames.
+        """Yield the frames.
 
         Raises:
-            what the contract lists for StreamRecords; NotReady: the store stops.
+            the contract's errors of StreamRecords; NotReady: the store stops.
         """
         if self._asked.heals:
             await self._check_heals()
@@ -78,7 +78,7 @@ class StreamRecordsCall:
         last = self._last_seq(result.head_seq)
         while True:
             if self._epoch and self._epoch != result.epoch:
-                # Another topic than the cursor was of: the bounds were the old one's.
+                # The topic was replaced since the cursor was made: the bounds were the old one's.
                 self._end_seq = 0
                 last = self._last_seq(result.head_seq)
                 self._target = None if self._target is None else result.head_seq
@@ -99,7 +99,7 @@ class StreamRecordsCall:
             raise NotKv(f"topic {info.name} has no fold to heal a gap by", topic=info.name)
 
     async def _read(self, *, wait: bool) -> ReadResult:
-        """What comes after the cursor; `wait` = for as long as a read may, where there is nothing yet."""
+        """Read on from the cursor; `wait` = if there is no record yet, wait for as long as a read may."""
         reading = self._handle.get().read_records(
             self._asked.topic,
             after_seq=self._cursor,
@@ -112,13 +112,13 @@ class StreamRecordsCall:
         return await (self._handle.cancel_on_stop(reading) if wait else reading)
 
     def _last_seq(self, head_seq: int) -> int:
-        """The last seq that the stream is to bring, inclusive."""
+        """Return the last seq that the stream sends, inclusive."""
         if self._end_seq:
             return self._end_seq - 1 if self._asked.follow else min(self._end_seq - 1, head_seq)
         return ENDLESS if self._asked.follow else head_seq
 
     async def _frames(self, result: ReadResult, last: int) -> Frames:
-        """A read's answer as frames, up to `last`; the cursor is behind them then."""
+        """Yield a read's answer as frames, up to `last`, and move the cursor behind them."""
         items = _up_to(result, last)
         settled = min(last, result.next_after_seq)
         for number, item in enumerate(items, start=1):
@@ -141,7 +141,7 @@ class StreamRecordsCall:
             yield self._frame(log_pb2.StreamRecordsResponse(batch_end=whole))
 
     async def _snapshot(self) -> Frames:
-        """The fold at one point; the cursor is at that point then."""
+        """Yield the fold at one point, and move the cursor to that point."""
         asked, shard = self._asked, self._handle.get()
         record_filter = asked.record_filter
         if record_filter.exclude_nodes and not (await shard.get_topic(asked.topic)).config.dedupe_node:
@@ -171,7 +171,7 @@ class StreamRecordsCall:
 
 
 def parse_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
-    """The request, checked as far as it needs no topic.
+    """Check a request as far as it does not depend on the topic.
 
     Raises:
         InvalidArgument.
@@ -196,14 +196,14 @@ def parse_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
 
 
 def _up_to(result: ReadResult, last: int) -> list[Batch | Gap]:
-    """The items of a read without what lies above `last`."""
+    """Return the items of a read up to `last`."""
     if result.next_after_seq <= last:
         return list(result.items)
     items: list[Batch | Gap] = []
     for item in result.items:
         if isinstance(item, Gap):
             if item.reason == GapReason.RECREATED or item.first_seq <= last:
-                # A gap that takes no seq of its own is a range like any other; one that does is told whole.
+                # A gap without a seq of its own is cut like a range; one with a seq is sent whole.
                 items.append(item if item.seq else item._replace(last_seq=min(item.last_seq, last)))
         elif kept := item.index_after(last):
             items.append(item.slice(0, kept))

@@ -36,7 +36,7 @@ _OUTPUT_ONLY: Final = (
 
 
 class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
-    """Serves topics of the shard behind the handle."""
+    """TopicService on the shard of a handle."""
 
     def __init__(self, handle: ShardHandle) -> None:
         self._handle = handle
@@ -72,7 +72,7 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         prefix = request.name_prefix
         limit = page_limit(request.page_size)
         after = name_after(request.page_token, call=LIST, argument=prefix)
-        # One more than the page tells whether there is another page, so that the last one never is an empty one.
+        # One record more than the page shows whether there is another page, so the last page is never empty.
         found: list[TopicInfo] = []
         for seen in caller().narrowed(prefix):
             found += await shard.list_topics(seen, after, limit + 1 - len(found))

@@ -108,8 +108,8 @@ SERVICES: Final = (
 )
 VERSION: Final = version("eddyline-store")
 SWITCH_INTERVAL_S: Final = 0.000_5
-"""[CPython: 5 ms] A thread that returns from the disk waits so long for the interpreter while the event loop is busy, and every
-group commit returns from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), at the cost of more switches."""
+"""[CPython: 5 ms] A thread that returns from the disk waits so long for the interpreter while the event loop is busy, and
+every group commit returns from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), at the cost of more switches."""
 SCRATCH_MEMORY_BYTES: Final = 64 << 20
 """RocksDB's memory while a fold is verified: tables of 16 MiB, written once and read once."""
 PROGRAMS: Final = {"export": export, "fsck": fsck}
@@ -296,7 +296,7 @@ def add_services(
     metrics_address: Callable[[], str] = str,
     tracer: Tracer = NOOP_TRACER,
 ) -> None:
-    """Register every service of a store on `server`. `metrics_address` returns where its metrics are scraped; "" = nowhere."""
+    """Register every service of a store on `server`. `metrics_address` returns where metrics are scraped; "" = nowhere."""
     room = ScanLimit()
     topic_pb2_grpc.add_TopicServiceServicer_to_server(TopicServicer(doorway), server.grpc)
     log = LogServicer(doorway, room, tracer)

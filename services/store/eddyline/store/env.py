@@ -83,10 +83,10 @@ class Env:
     volume: Callable[[Path], str] = _unknown_volume
     """Returns the type of the file system that a directory is on; "" = unknown."""
     scratch: TemporaryFold | None = None
-    """Where the check of a fold makes a second fold; None = nowhere."""
+    """Place for the second fold of a check; None = there is none."""
     written_mark: WrittenMark | None = None
     """Record of the bytes written, outside the data directory. None = there is none: a start relies on the boot id and on
     truncated bytes."""
     artifacts: ArtifactSettings | None = None
-    """Where artifacts are stored and staged; None = artifacts are not configured."""
+    """Places where artifacts are stored and staged; None = artifacts are not configured."""
     tracer: Tracer = NOOP_TRACER

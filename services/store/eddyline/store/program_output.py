@@ -1,4 +1,4 @@
-"""Standard output of the store's programs beside the server (`fsck`, `export`).
+"""Standard output of the store's offline programs (`fsck`, `export`).
 
 Threading: main thread.
 """

@@ -80,7 +80,7 @@ def _work(job: _Job) -> None:
         done = partial(_resolve, job.future, job.call())
     except BaseException as error:
         done = partial(_reject, job.future, error)
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: no caller waits any more
         job.loop.call_soon_threadsafe(done)
 
 

@@ -36,7 +36,7 @@ def metrics(recovery: RecoveryProgress | None = None) -> StoreMetrics:
 
 
 def counts(seen: Scrape) -> dict[str, float]:
-    """What a count or a distribution has, where that is not zero."""
+    """Value of a counter or a distribution, if it is not zero."""
     kinds = ("counter", "histogram")
     names = [name for name, family in seen.families.items() if family.type in kinds and not has_labels(seen, name)]
     return {name: value for name in names if (value := seen.value(name))}
@@ -111,7 +111,7 @@ async def test_refusals_count_by_their_reason() -> None:
         assert {reason: count for (reason,), count in refused.items() if count} == {"THROTTLED": 2}
 
 
-async def test_sick_disk_is_told() -> None:
+async def test_failed_sync_is_in_the_metrics() -> None:
     made = metrics()
     disk = FaultyFs(SimFs())
     async with sim_store(disk) as link:
@@ -138,7 +138,7 @@ class StallingFold(SimFold):
         super().apply(writes)
 
 
-async def test_what_is_committed_and_not_folded_is_told_with_its_age() -> None:
+async def test_apply_lag_is_in_the_metrics_with_its_age() -> None:
     made, clock, fold = metrics(), ManualClock(), StallingFold(0)
     async with sim_store(fold=fold, clock=clock) as link:
         made.link = link

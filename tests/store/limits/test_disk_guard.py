@@ -134,7 +134,7 @@ async def test_ephemeral_topics_take_appends_below_the_floor() -> None:
         await append(link, "log", rows("a"))
 
 
-async def test_a_disk_that_cannot_be_asked_changes_nothing() -> None:
+async def test_a_failed_poll_of_the_disk_changes_nothing() -> None:
     fs, clock = FaultyFs(SimFs()), ManualClock()
     async with sim_store(fs, clock=clock, disk_floor_bytes=FLOOR) as link:
         await log_topic(link)
@@ -144,7 +144,7 @@ async def test_a_disk_that_cannot_be_asked_changes_nothing() -> None:
         await append(link, "log", rows("a"))
 
 
-async def test_without_a_floor_free_space_is_told_and_nothing_refused() -> None:
+async def test_without_a_floor_free_space_is_reported_and_no_append_refused() -> None:
     fs, clock = SimFs(), ManualClock()
     async with sim_store(fs, clock=clock, disk_floor_bytes=0) as link:
         fs.free = 5

@@ -1,4 +1,4 @@
-"""What a delete removes of a batch, and the bodies of its frame and of a floor's."""
+"""Rows of a batch that a delete removes, and the bodies of its frame and of a floor's frame."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_no_floor_goes_back(before: Floors, move: Floors) -> None:
 
 
 @given(floors, seqs)
-def test_gap_is_told_exactly_below_the_evict_floor(kept: Floors, after_seq: int) -> None:
+def test_readers_get_a_gap_exactly_below_the_evict_floor(kept: Floors, after_seq: int) -> None:
     gap = kept.gap_after(after_seq)
     assert (gap is not None) == (after_seq < max(kept.cap, kept.ttl, kept.ephemeral, kept.compacted))
     if gap is not None:
@@ -220,7 +220,7 @@ def test_deleted_rows_do_not_expire() -> None:
     assert due_ttl(0, Floors(ttl=1), SeqSet()) == 1
 
 
-def test_rows_deleted_at_the_end_are_not_told_as_expired() -> None:
+def test_deleted_rows_at_the_end_do_not_count_as_expired() -> None:
     topic = Topic(ttl_ms=TTL_MS)
     topic.append(2)
     topic.parts.append(topic.model.append([Record(tag="gone")], topic.now_ms))

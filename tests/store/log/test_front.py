@@ -1,4 +1,4 @@
-"""The walk from a log's front takes what was asked for, and looks at rows only where it must."""
+"""The walk from a log's start takes the requested rows, and reads rows only where totals do not suffice."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cut(rows: list[Record], cuts: set[int]) -> list[Batch]:
     through=st.integers(0, 22),
     excess=st.integers(-50, 900),
 )
-def test_no_more_rows_are_taken_than_asked_for(
+def test_no_more_rows_are_taken_than_requested(
     *, sizes: list[int | None], cuts: set[int], gone: set[int], trim: int, through: int, excess: int
 ) -> None:
     rows = [
@@ -91,7 +91,7 @@ def test_rows_are_needed_only_where_numbers_count_what_is_gone() -> None:
     assert (walked(walk, batches), walk.removed_bytes) == (2, 2_400)
 
 
-def test_nothing_asked_is_done_at_once() -> None:
+def test_a_walk_without_a_request_is_done_at_once() -> None:
     assert LogStartWalk(Floors(cap=5), SeqSet(), through_seq=5).done
     assert LogStartWalk(Floors(), SeqSet(), excess_bytes=-1).done
 

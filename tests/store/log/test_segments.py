@@ -13,7 +13,7 @@ def segment(first_seq: int, last_seq: int, generation: int) -> Segment:
     return Segment(SegmentSummary(first_seq, last_seq, generation, 1, 0, 33, 100, 1, 1, 0), Path("/topic/segment"))
 
 
-def test_segment_is_found_by_its_whole_name() -> None:
+def test_find_compares_a_segments_whole_name() -> None:
     segments = SegmentSet()
     assert segments.find(SegmentId(1, 4, 1)) is None
     added = [segment(1, 4, 1), segment(7, 7, 2), segment(8, 20, 3)]

@@ -116,7 +116,7 @@ async def test_topic_deletion_takes_its_source_along() -> None:
         assert (await link.get_source("certs")).position == b""
 
 
-async def test_position_is_told_once_its_batch_is_applied() -> None:
+async def test_lease_returns_a_position_only_once_its_batch_is_applied() -> None:
     fold, clock = SimFold(0), ManualClock()
     async with sim_store(fold=fold, clock=clock) as link, asyncio.TaskGroup() as tasks:
         await kv_topic(link)

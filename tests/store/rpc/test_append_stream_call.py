@@ -65,7 +65,7 @@ async def test_answers_come_one_an_append_in_order(tmp_path: Path) -> None:
         assert stored[::2] == [str(number).encode() for number in range(200)]
 
 
-async def test_bytes_that_are_no_step_end_the_stream_after_what_was_before_them(tmp_path: Path) -> None:
+async def test_invalid_step_ends_the_stream_after_the_answers_before_it(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("log", LOG)
         call: grpc.aio.StreamStreamMultiCallable[bytes, AppendStreamResponse] = store.channel.stream_stream(
@@ -221,7 +221,7 @@ async def test_sixteen_mebibytes_are_read_ahead_of_their_answers(tmp_path: Path)
         assert (len(answers), reason) == (6, "")
 
 
-async def test_cancelled_stream_stops_reading_and_what_has_its_place_is_kept(tmp_path: Path) -> None:
+async def test_cancelled_stream_stops_reading_and_keeps_staged_appends(tmp_path: Path) -> None:
     disk = Gate()
     async with served_store(tmp_path / "store", disk=disk) as store:
         await store.create("log", LOG)
@@ -249,7 +249,7 @@ async def test_expired_stream_is_cut_by_its_deadline(tmp_path: Path) -> None:
         assert (await store.log.AppendRecords(rows("log", keyless("last")))).first_seq == 2
 
 
-async def test_stopping_store_answers_what_is_staged_and_ends_the_stream(tmp_path: Path) -> None:
+async def test_stopping_store_answers_staged_appends_and_ends_the_stream(tmp_path: Path) -> None:
     disk = Gate()
     async with served_store(tmp_path / "store", disk=disk) as store:
         await store.create("log", LOG)
@@ -264,7 +264,7 @@ async def test_stopping_store_answers_what_is_staged_and_ends_the_stream(tmp_pat
         assert ([answer.first_seq for answer in answers], reason) == ([1], "NOT_READY")
 
 
-async def test_unset_op_of_a_stream_means_what_the_topic_is(tmp_path: Path) -> None:
+async def test_unset_op_in_a_stream_depends_on_the_topics_kind(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("kv", KV)
         steps = [start("kv"), append_step(keyed("a", "1")), append_step(Record(key=b"a", op=OP_APPEND))]

@@ -82,7 +82,7 @@ async def test_steps_travel_as_they_are() -> None:
     ]
 
 
-async def test_an_import_that_fails_midway_says_why_and_ends_when_its_caller_goes() -> None:
+async def test_an_import_that_fails_ends_with_its_error_and_a_cancelled_one_is_closed() -> None:
     door = ScriptedShard({"import_fold": [ArtifactProgress("load", 2), ArtifactInvalid("no", artifact="x")]})
     async with scripted_store(door) as store:
         answers, reason = await answers_of(store.fold.ImportFold(ImportFoldRequest(topic="t")))

@@ -1,4 +1,4 @@
-"""What a store says of itself: status, health, reflection; and while it is not open."""
+"""Status, health and reflection of a store, before recovery too."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_nothing_is_answered_while_the_store_stops(tmp_path: Path) -> None
         assert "stopping" in await refuse_all(store)
 
 
-async def test_reflection_lists_what_is_served(tmp_path: Path) -> None:
+async def test_reflection_lists_every_service(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         ask: grpc.aio.StreamStreamMultiCallable[
             reflection_pb2.ServerReflectionRequest, reflection_pb2.ServerReflectionResponse

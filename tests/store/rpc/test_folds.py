@@ -52,7 +52,7 @@ async def test_entry_is_the_last_write_of_its_key(tmp_path: Path) -> None:
         assert error.metadata == {"topic": "kv", "key": b"c".hex(), "foldSeq": "5"}
 
 
-async def test_keys_are_answered_in_the_order_asked(tmp_path: Path) -> None:
+async def test_keys_are_answered_in_the_order_of_the_request(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("kv")
         await store.log.AppendRecords(rows("kv", keyed("a", "1"), keyed("b", "2")))
@@ -185,7 +185,7 @@ async def test_get_waits_for_a_seq_and_for_a_version(tmp_path: Path) -> None:
         assert await get(GetEntryRequest(topic="kv", key=b"a", min_seq=5, min_version=version(5))) == b"new"
 
 
-async def test_waits_that_last_too_long_say_where_the_fold_is(tmp_path: Path) -> None:
+async def test_wait_beyond_its_limit_ends_with_the_folds_seq(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store, asyncio.TaskGroup() as tasks:
         await store.create("kv")
         await store.log.AppendRecords(rows("kv", keyed("a", "1")))

@@ -34,7 +34,7 @@ async def test_the_next_answer_waits_in_measure_of_the_last(busy_s: float, rest_
         assert begun == 2
 
 
-async def test_who_is_cancelled_in_a_rest_leaves_the_turn_to_the_next() -> None:
+async def test_caller_cancelled_in_a_wait_leaves_the_turn_to_the_next() -> None:
     clock = ManualClock()
     share = LoopThrottle(clock)
     await share.turn()

@@ -146,7 +146,7 @@ async def test_plans_that_cannot_be_are_refused(tmp_path: Path) -> None:
             await refused(store.segments.PlanSplits(request), reason)
 
 
-async def test_a_point_that_is_gone_says_which_one_is_answered() -> None:
+async def test_refused_as_of_seq_names_the_earliest_possible_one() -> None:
     async with scripted_store(ScriptedShard({"plan_splits": HistoryGone("gone", earliestSeq=12)})) as store:
         request = pb.PlanSplitsRequest(topic="t", as_of_seq=4)
         error = await refused(store.segments.PlanSplits(request), "HISTORY_GONE")
@@ -169,7 +169,7 @@ async def test_answers_are_what_the_contract_says_byte_for_byte() -> None:
     assert (topic, asked.split.kind, named) == ("t", SplitKind.LOG, {"epoch": 5})  # type: ignore[attr-defined]
 
 
-async def test_too_many_reads_are_told_when_to_come_again() -> None:
+async def test_read_above_the_limit_is_refused_with_a_time_to_retry() -> None:
     door = ScriptedShard({"read_split": [TooManyScans("many", scansMax=8, retryAfterMs=1_000)]})
     async with scripted_store(door) as store:
         request = pb.ReadSplitRequest(topic="t", epoch=5, split=LOG)
@@ -191,7 +191,7 @@ async def test_cancelled_reads_leave_their_places(tmp_path: Path) -> None:
         assert (answers[-1].end.row_count, reason) == (6, "")
 
 
-async def test_who_takes_nothing_is_sent_away(tmp_path: Path) -> None:
+async def test_reader_that_takes_no_answer_is_ended(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         epoch = (await store.create("t")).epoch
         for _ in range(40):

@@ -56,7 +56,7 @@ def gap_and_put() -> ColumnarBatch:
     return batch
 
 
-async def test_definition_is_stored_once_and_told(tmp_path: Path) -> None:
+async def test_definition_is_stored_once_and_returned(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("kv")
         assert await put(store) is True
@@ -116,7 +116,7 @@ async def test_pages_cover_all_sources(tmp_path: Path) -> None:
         await refused(store.apply.ListSources(ApplyServiceListSourcesRequest(page_token="x")), "PAGE_TOKEN_INVALID")
 
 
-async def test_unknown_and_badly_named_sources_are_told_by_every_call(tmp_path: Path) -> None:
+async def test_every_call_refuses_unknown_and_invalid_source_names(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         for name, reason in (("nobody", "SOURCE_NOT_FOUND"), ("a b", "INVALID_NAME"), ("", "INVALID_NAME")):
             await refused(store.apply.GetSource(ApplyServiceGetSourceRequest(source=name)), reason)

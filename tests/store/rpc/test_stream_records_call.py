@@ -122,7 +122,7 @@ async def test_a_stream_that_follows_ends_when_the_store_stops_or_the_topic_goes
             assert await answers_of(call) == ([], ending)
 
 
-async def test_what_a_filter_hides_moves_the_resume_point(tmp_path: Path) -> None:
+async def test_records_hidden_by_a_filter_move_the_resume_point(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("kv")
         await store.log.AppendRecords(rows("kv", keyed("a1", "1"), keyed("b", "2"), keyed("a2", "3"), keyed("c", "4")))
@@ -193,7 +193,7 @@ async def test_a_cursor_of_another_epoch_gets_a_gap_then_all(tmp_path: Path) -> 
         assert resume_points == [(9, old.epoch)] * 3 + [(2, new.epoch)] * 2
 
 
-async def test_a_floor_gap_is_cut_at_the_end_that_was_asked_for() -> None:
+async def test_a_floor_gap_is_cut_at_the_requested_end() -> None:
     batch = Batch.from_rows([Record(data=b"x")] * 3).with_seqs(8, 5)
     result = ReadResult((Gap(1, 7, GapReason.CAP), batch), 10, 10, 8, 7)
     for end, expected in ((5, [(1, 4)]), (9, [(1, 7)])):
@@ -218,14 +218,14 @@ async def test_a_floor_gap_is_cut_at_the_end_that_was_asked_for() -> None:
         (StreamRecordsRequest(topic="kv", on_gap=GAP_POLICY_HEAL, end_seq=5), "INVALID_ARGUMENT"),
     ],
 )
-async def test_what_cannot_be_streamed_is_refused(tmp_path: Path, request_: StreamRecordsRequest, reason: str) -> None:
+async def test_invalid_stream_requests_are_refused(tmp_path: Path, request_: StreamRecordsRequest, reason: str) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("log", LOG)
         await store.create("kv")
         assert await answers_of(store.log.StreamRecords(request_)) == ([], reason)
 
 
-async def test_a_stream_whose_caller_goes_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_cancelled_stream_frees_everything(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("t", LOG)
         call = store.log.StreamRecords(StreamRecordsRequest(topic="t", follow=True))

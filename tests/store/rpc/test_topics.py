@@ -33,7 +33,7 @@ async def names(store: ServedStore) -> list[str]:
     return [topic.name for topic in answer.topics]
 
 
-async def test_created_topic_is_told_with_its_defaults(tmp_path: Path) -> None:
+async def test_created_topic_is_returned_with_its_defaults(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         made = (await store.topics.CreateTopic(CreateTopicRequest(topic=Topic(name="a:B.c-1_", kind=LOG)))).topic
         found = (await store.topics.GetTopic(GetTopicRequest(topic="a:B.c-1_"))).topic
@@ -90,9 +90,7 @@ async def test_created_topic_is_told_with_its_defaults(tmp_path: Path) -> None:
         pytest.param(Topic(name="a", kind=LOG, create_ts_ms=1), "INVALID_ARGUMENT", "topic.create_ts_ms", id="time"),
     ],
 )
-async def test_what_cannot_be_made_is_refused_and_not_made(
-    tmp_path: Path, topic: Topic, reason: str, field: str
-) -> None:
+async def test_invalid_topic_is_refused_and_not_created(tmp_path: Path, topic: Topic, reason: str, field: str) -> None:
     async with served_store(tmp_path / "store") as store:
         error = await refused(store.topics.CreateTopic(CreateTopicRequest(topic=topic)), reason)
         assert error.metadata["field"] == field
@@ -126,7 +124,7 @@ async def test_second_create_is_refused_whatever_its_configuration(tmp_path: Pat
         assert (await store.topics.GetTopic(GetTopicRequest(topic="a"))).topic == made
 
 
-async def test_topic_quota_is_told(tmp_path: Path) -> None:
+async def test_topic_above_the_quota_is_refused_with_the_limit(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store", topics_max=2) as store:
         await store.create("a")
         await store.create("b")

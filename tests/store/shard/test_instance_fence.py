@@ -20,7 +20,7 @@ LAYOUT = Layout(Path("/data"))
 
 
 def start_elsewhere(fs: SimFs) -> int:
-    """What the start of another process leaves first; its number."""
+    """Write the identity that another process's start writes first; return its number."""
     identity = read_identity(fs, LAYOUT)
     assert identity is not None
     write_identity(fs, LAYOUT, replace(identity, instance=identity.instance + 1, boot_id="elsewhere"))

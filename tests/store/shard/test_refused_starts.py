@@ -1,4 +1,4 @@
-"""What keeps a store from starting: exit code 1, one line that says what it is and what to do, and nothing changed by it."""
+"""Refused starts: exit code 1, one line with the reason and the operator's action, and nothing changed."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_file_in_the_place_of_a_directory_is_refused(filled: Path, tmp_path: Pat
     ],
 )
 @pytest.mark.parametrize("operation", ["open", "listdir", "mkdir", "fsync_dir", "rename"])
-async def test_error_of_the_file_system_says_what_to_do(operation: str, error: int, words: str) -> None:
+async def test_file_system_errors_name_the_operators_action(operation: str, error: int, words: str) -> None:
     fs = FaultyFs(SimFs(), [Fault(operation, 1, error=error)])
     with pytest.raises((OSError, DataCorrupt)) as refusal:
         async with sim_store(fs):

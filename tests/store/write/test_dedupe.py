@@ -48,7 +48,7 @@ def test_keys_of_a_topic_that_is_gone_take_no_room() -> None:
     assert budget.dropped_count == 0
 
 
-def test_what_was_forgotten_long_ago_is_not_kept_in_line() -> None:
+def test_dropped_keys_do_not_stay_in_the_order_by_age() -> None:
     budget = KeyBudget()
     keys = IdempotencyKeys(budget)
     for number in range(5_000):

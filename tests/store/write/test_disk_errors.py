@@ -1,4 +1,4 @@
-"""A disk that errs while a store appends or stops: who waits is told, and the next start has what was acknowledged."""
+"""Disk errors while a store appends or stops: callers get the error, and the next start has every acknowledged record."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wal_bytes(fs: SimFs) -> dict[int, int]:
 
 
 async def payloads(link: Shard, topic: str) -> list[bytes | None]:
-    """What a topic has, gaps left out."""
+    """Records of a topic, without gaps."""
     return [item.data for item in await items_after(link, topic) if not isinstance(item, Gap)]
 
 
@@ -90,7 +90,7 @@ async def test_fdatasync_that_fails_once_is_every_waiters_of_its_group(code: int
 
 @pytest.mark.parametrize("durability", LASTING)
 @pytest.mark.parametrize("failing", ["pwritev", "fdatasync"])
-async def test_length_that_cannot_be_asked_for_shortens_no_file_below_what_is_acknowledged(
+async def test_failed_read_of_a_files_length_truncates_no_acknowledged_bytes(
     durability: Durability, failing: str
 ) -> None:
     fs = SimFs()
@@ -168,7 +168,7 @@ class Life:
         self.after = disk.calls
 
     async def found(self, crash: CrashKind, seed: int = 0) -> dict[str, list[bytes | None]]:
-        """What the next start serves."""
+        """Records that the next start serves."""
         fold = deepcopy(self.fold)
         async with sim_store(
             self.fs.reboot(crash, seed=seed),

@@ -146,7 +146,7 @@ async def test_fold_shows_the_last_put_and_nothing_of_a_deleted_key() -> None:
         assert [row.key for page in pages if page.batch for row in page.batch.to_rows()] == [b"a", b"c"]
 
 
-async def test_epoch_and_expected_head_are_judged_against_what_is_staged() -> None:
+async def test_epoch_and_expected_head_are_compared_with_the_staged_state() -> None:
     async with sim_store() as link:
         epoch = await log_topic(link)
         with pytest.raises(EpochMismatch):
@@ -161,7 +161,7 @@ async def test_epoch_and_expected_head_are_judged_against_what_is_staged() -> No
         assert values(await all_rows(link, "log")) == [b"a", b"b"]
 
 
-async def test_expected_versions_see_what_is_staged_before_them() -> None:
+async def test_expected_versions_see_appends_staged_before() -> None:
     async with sim_store() as link:
         await kv_topic(link)
         await append(link, "kv", puts(("k", "1")), expected_versions=((b"k", b""),))

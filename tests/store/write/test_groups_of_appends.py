@@ -66,7 +66,7 @@ async def test_larger_fence_on_a_topic_in_memory_is_answered() -> None:
 
 
 @pytest.mark.parametrize("gone_after", [0, 1, 3])
-async def test_caller_that_goes_away_takes_no_append_back(gone_after: int) -> None:
+async def test_cancelled_caller_does_not_undo_its_append(gone_after: int) -> None:
     async with sim_store() as link:
         await log_topic(link, "t")
         async with asyncio.TaskGroup() as tasks:

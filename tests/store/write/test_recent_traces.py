@@ -27,7 +27,7 @@ KEPT = 7
 
 
 @given(STEPS)
-def test_tells_what_a_list_of_all_commits_would(steps: list[tuple[str, int, int]]) -> None:
+def test_matches_a_list_of_all_commits(steps: list[tuple[str, int, int]]) -> None:
     clock = ManualClock()
     recent, heads = RecentTraces(clock), {1: 0, 2: 0, 3: 0}
     made: list[tuple[float, int, SeqTrace]] = []

@@ -1,4 +1,4 @@
-"""What a refusal says in words it says in its metadata too, so that no client parses words."""
+"""A refusal has the figures of its text in its metadata too, so that no client parses text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_every_number_in_a_refusals_words_is_in_its_metadata(case: str) ->
         assert all(re.fullmatch(r"[a-z][A-Za-z]*", key) for key in error.metadata)
 
 
-async def test_lost_conditions_tell_what_was_expected() -> None:
+async def test_failed_conditions_name_the_expected_state() -> None:
     async with sim_store() as link:
         await log_topic(link)
         await append(link, "log", rows("a"), writer=WriterPosition("w", 5, b"", b"1"))

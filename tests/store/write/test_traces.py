@@ -31,7 +31,7 @@ GIVEN = f"00-{7:032x}-{9:016x}-01"
 
 
 def tracer(ratio: float = 1e-12) -> Tracer:
-    """Traces what it is told to, and nothing by chance."""
+    """A tracer that samples only on request."""
     return Tracer(ratio, clock=ManualClock(), rng=Random(1))
 
 
@@ -76,7 +76,7 @@ async def test_append_is_traced_from_its_stage_until_it_is_visible(is_kv: bool) 
         assert told == [SeqTrace(3, span.context.header())]
 
 
-async def test_sources_batch_is_traced_where_its_ingest_says_so() -> None:
+async def test_sources_batch_is_traced_if_its_ingest_sampled_it() -> None:
     made = tracer(1.0)
     async with sim_store(tracer=made) as link:
         await kv_topic(link)
@@ -107,7 +107,7 @@ async def test_append_by_chance_begins_a_trace() -> None:
         assert only(made).parent is None
 
 
-async def test_append_that_fails_says_why_and_is_told_to_nobody() -> None:
+async def test_span_of_a_failed_append_has_the_reason_and_followers_do_not_get_it() -> None:
     made, fs = tracer(), FaultyFs(SimFs())
     async with sim_store(fs, tracer=made) as link:
         await log_topic(link, durability=Durability.FSYNC)

@@ -77,7 +77,7 @@ async def test_a_key_that_is_not_known_is_refused(keys: Keys, tmp_path: Path, se
         assert isinstance(await outcome(channel, "/eddyline.v1.ClusterService/GetStatus"), Unauthenticated)
 
 
-async def test_what_is_no_bearer_is_refused(keys: Keys, tmp_path: Path) -> None:
+async def test_authorization_without_bearer_is_refused(keys: Keys, tmp_path: Path) -> None:
     async with store_with(keys, tmp_path) as (store, _):
         for value in ("secret-of-anybody", "Basic c2VjcmV0", "Bearer", "Bearer ", ""):
             call = TopicServiceStub(store.channel).ListTopics(
@@ -147,7 +147,7 @@ async def test_an_append_that_makes_its_topic_needs_admin_too(keys: Keys, tmp_pa
         assert isinstance(unwrap(caught.value), PermissionDenied)
 
 
-async def test_a_role_speaks_for_a_caller_and_is_judged_by_its_key(keys: Keys, tmp_path: Path) -> None:
+async def test_a_role_that_forwards_a_call_has_the_rights_of_the_callers_key(keys: Keys, tmp_path: Path) -> None:
     role, root = keys.add("ingest", "role"), keys.add("root", "admin", "read", "write")
     async with store_with(keys, tmp_path) as (store, _), calling(store.address, root) as everything:
         for name in ("a.x", "b.x"):
@@ -170,7 +170,7 @@ async def test_a_role_speaks_for_a_caller_and_is_judged_by_its_key(keys: Keys, t
             assert await link.list_sources() == []  # the role's own business
 
 
-async def test_nobody_but_a_role_speaks_for_another(keys: Keys, tmp_path: Path) -> None:
+async def test_only_a_role_may_name_another_caller(keys: Keys, tmp_path: Path) -> None:
     admin = keys.add("admin", "admin", "read")
     principal = (PRINCIPAL_KEY, '{"name":"other","scopes":["delete"],"prefixes":[]}')
     async with store_with(keys, tmp_path) as (store, _), calling(store.address, admin) as channel:
@@ -291,7 +291,7 @@ async def reason_of(stream: Stream) -> str:
     return unwrap(caught.value).reason
 
 
-async def test_a_stream_that_nobody_reads_ends_too(keys: Keys, tmp_path: Path) -> None:
+async def test_a_stream_without_a_reader_ends_too(keys: Keys, tmp_path: Path) -> None:
     going, root = keys.add("going", "read"), keys.add("root", "admin", "write")
     async with store_with(keys, tmp_path) as (store, access), calling(store.address, root) as everything:
         topic = topic_pb2.Topic(name="a", kind=topic_pb2.TOPIC_KIND_LOG)

@@ -1,4 +1,4 @@
-"""What clients are told when the disk, the fold or the store's bounds say no."""
+"""Errors that clients get when the disk, the fold or a bound of the store refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOG, FSYNC = topic_pb2.TOPIC_KIND_LOG, topic_pb2.DURABILITY_FSYNC
 MIB = 1 << 20
 APPEND_BYTES = 1_000_000
-"""What 10 000 keys of 100 bytes take at least."""
+"""Least bytes of 10 000 keys of 100 bytes."""
 
 
 async def test_appends_beyond_the_disk_are_throttled_and_not_stored(
@@ -114,7 +114,7 @@ async def test_failed_sync_leaves_outcomes_unknown_and_the_store_read_only(tmp_p
         assert (status.ready, status.reason) == (False, "SYNC_FAILED")
 
 
-async def test_append_stream_ends_where_the_sync_failed(tmp_path: Path) -> None:
+async def test_append_stream_ends_at_the_failed_sync(tmp_path: Path) -> None:
     fs = FaultyFs(RealFs())
     async with served_store(tmp_path / "store", fs=fs) as store:
         await store.create("sync", LOG, FSYNC)

@@ -1,4 +1,4 @@
-"""Two stores of one cluster: whichever is asked answers as the owner does, or says that it cannot be reached."""
+"""Two stores of one cluster: each answers as the owner does, or reports that it cannot be reached."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_stream_of_appends_is_acknowledged_in_order_and_ends_as_the_owne
         assert await answers_of(wrong.log.AppendStream(steps())) == ([], "")
 
 
-async def test_a_message_that_is_none_ends_a_stream_behind_what_came_before_it(tmp_path: Path) -> None:
+async def test_invalid_message_ends_a_stream_after_the_ones_before_it(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (wrong, right):
         topic = topic_on(1)
         await right.create(topic, LOG)
@@ -211,7 +211,7 @@ async def test_a_topic_of_another_shard_is_not_followed_here(tmp_path: Path) -> 
         call.cancel()
 
 
-async def test_a_source_is_found_wherever_its_topic_is(tmp_path: Path) -> None:
+async def test_every_store_finds_a_source_at_the_shard_of_its_topic(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (first, second):
         topic, other = topic_on(1), topic_on(0)
         for name in (topic, other):
@@ -278,7 +278,7 @@ async def test_an_owner_that_is_away_is_unavailable_and_nothing_hangs(tmp_path: 
         assert await store.head(topic_on(0)) == 0
 
 
-async def test_another_cluster_s_store_refuses_what_is_forwarded_to_it(tmp_path: Path) -> None:
+async def test_store_of_another_cluster_refuses_forwarded_calls(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         for key in (CLUSTER_ID_KEY, FORWARDED_KEY):
             await refused(

@@ -65,7 +65,7 @@ async def test_without_a_quota_topics_are_not_counted(tmp_path: Path) -> None:
             await store.create(f"t{number}", LOG)
 
 
-async def test_retained_bytes_stay_within_the_quota_whatever_comes_at_once(tmp_path: Path) -> None:
+async def test_retained_bytes_stay_within_the_quota_under_concurrent_appends(tmp_path: Path) -> None:
     async with served_store(tmp_path, retained_bytes_max=ROOM * RECORD_BYTES) as store:
         for name in ("a", "b"):
             await store.create(name, LOG)
@@ -82,7 +82,7 @@ async def test_retained_bytes_stay_within_the_quota_whatever_comes_at_once(tmp_p
 
 
 @pytest.mark.parametrize("how", ["records", "topic"])
-async def test_what_is_deleted_makes_room_again(tmp_path: Path, how: str) -> None:
+async def test_deleted_records_make_room_again(tmp_path: Path, how: str) -> None:
     async with served_store(tmp_path, retained_bytes_max=ROOM * RECORD_BYTES) as store:
         for name in ("a", "b"):
             await store.create(name, LOG)

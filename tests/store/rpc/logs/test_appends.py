@@ -61,7 +61,7 @@ async def test_rows_and_columns_are_stored_alike(tmp_path: Path) -> None:
     assert {record.ts_ms for record in stored} == {first.ts_ms}
 
 
-async def test_unset_op_means_what_the_topic_is(tmp_path: Path) -> None:
+async def test_unset_op_depends_on_the_topics_kind(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("kv")
         await store.create("log", LOG)
@@ -71,7 +71,7 @@ async def test_unset_op_means_what_the_topic_is(tmp_path: Path) -> None:
         assert [record.op for record in await read_all(store, "log")] == [OP_APPEND]
 
 
-async def test_missing_topic_is_made_where_the_append_says_how(tmp_path: Path) -> None:
+async def test_append_with_create_makes_a_missing_topic(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         request = rows("kv", keyed("a", "1"))
         request.create.CopyFrom(CreateIfMissing(kind=KV))
@@ -234,7 +234,7 @@ async def test_bad_append_is_refused_and_nothing_stored(
         assert await store.head("log") == 0
 
 
-async def test_lost_conditions_are_told_with_what_is_stored(tmp_path: Path) -> None:
+async def test_failed_conditions_are_refused_with_the_stored_state(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         made = await store.create("kv")
         await store.log.AppendRecords(rows("kv", keyed("a", "1")))
@@ -293,7 +293,7 @@ async def test_writer_positions_make_appends_happen_once(tmp_path: Path) -> None
         assert await store.head("log") == 1
 
 
-async def test_topic_with_a_source_takes_appends_of_nobody_else(tmp_path: Path) -> None:
+async def test_topic_with_a_source_refuses_other_appends(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("kv")
         definition = apply_pb2.SourceDefinition(name="s", topic="kv", bucket="b")

@@ -147,7 +147,7 @@ async def test_removed_topic_is_silent(tmp_path: Path) -> None:
         call.cancel()
 
 
-async def test_half_closed_stream_goes_on(tmp_path: Path) -> None:
+async def test_half_closed_stream_still_gets_events(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("a", LOG)
         call = store.apply.FollowTopics(iter([credit(MIB), add(1, "a")]))
@@ -180,7 +180,7 @@ async def test_follows_end_when_the_store_stops(tmp_path: Path) -> None:
         assert await answers_of(call) == ([], "NOT_READY")
 
 
-async def test_stream_cut_off_in_its_first_write_still_says_why(tmp_path: Path) -> None:
+async def test_stream_cancelled_in_its_first_write_still_ends_with_its_error(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("a", LOG)
         for _ in range(50):

@@ -26,13 +26,13 @@ async def test_a_key_is_read_as_it_was_at_a_seq_or_a_time() -> None:
     assert door.asked == [("entry_at", ("t", b"k"), {"at_seq": 0}), ("entry_at", ("t", b"k"), {"at_time_ms": -5})]
 
 
-async def test_a_key_that_was_not_live_then_is_not_found() -> None:
+async def test_a_key_that_was_not_live_at_that_point_is_a_missing_key() -> None:
     async with scripted_store(ScriptedShard({"entry_at": EntryPage(STATE, (None,))})) as store:
         error = await refused(store.fold.GetEntry(GetEntryRequest(topic="t", key=b"k", at_seq=4)), "KEY_NOT_FOUND")
     assert error.metadata["foldSeq"] == "4"
 
 
-async def test_a_point_that_is_not_answered_says_which_one_is() -> None:
+async def test_refused_point_in_the_past_names_the_nearest_possible_one() -> None:
     async with scripted_store(ScriptedShard({"entry_at": HistoryGone("gone", earliestSeq=12)})) as store:
         error = await refused(store.fold.GetEntry(GetEntryRequest(topic="t", key=b"k", at_seq=4)), "HISTORY_GONE")
         assert isinstance(error, HistoryGone)
@@ -51,7 +51,7 @@ async def test_a_key_as_it_was_waits_for_no_version() -> None:
     assert error.metadata["field"] == "min_version"
 
 
-async def test_a_history_comes_in_order_with_its_losses() -> None:
+async def test_key_history_is_in_order_with_gaps() -> None:
     lost = Gap(1, 4, GapReason.TTL)
     door = ScriptedShard({"key_history": [lost, REVISIONS]})
     async with scripted_store(door) as store:
@@ -79,7 +79,7 @@ async def test_a_history_is_of_one_key() -> None:
         assert await answers_of(store.fold.KeyHistory(KeyHistoryRequest(topic="t", key=b"k"))) == ([], "NOT_KV")
 
 
-async def test_a_check_tells_how_far_it_is_then_what_it_found() -> None:
+async def test_verify_fold_streams_progress_and_ends_with_the_verdict() -> None:
     steps = [VerifyProgress(3, 9), VerifyProgress(9, 9, 5), FoldVerdict(9, 2, 7, 1, ("key 6b differs",))]
     async with scripted_store(ScriptedShard({"verify_fold": steps})) as store:
         answers, reason = await answers_of(store.fold.VerifyFold(VerifyFoldRequest(topic="t")))
@@ -89,7 +89,7 @@ async def test_a_check_tells_how_far_it_is_then_what_it_found() -> None:
     assert (verdict.base_seq, verdict.differing_count, list(verdict.findings)) == (2, 1, ["key 6b differs"])
 
 
-async def test_a_check_that_fails_midway_says_why() -> None:
+async def test_a_check_that_fails_midway_ends_with_its_error() -> None:
     door = ScriptedShard({"verify_fold": [VerifyProgress(3, 9), FoldLost("lost", topic="t")]})
     async with scripted_store(door) as store:
         answers, reason = await answers_of(store.fold.VerifyFold(VerifyFoldRequest(topic="t")))
@@ -104,7 +104,7 @@ async def test_a_lost_fold_is_settled() -> None:
     assert door.asked == [("settle_fold", ("t",), {"if_epoch": 7})]
 
 
-async def test_a_check_ends_when_the_store_stops_or_its_caller_goes() -> None:
+async def test_a_check_ends_when_the_store_stops_or_the_call_is_cancelled() -> None:
     for stops in (True, False):
         door = ScriptedShard({"verify_fold": [VerifyProgress(1, 9), *[VerifyProgress(2, 9)] * 100_000]})
         async with scripted_store(door) as store:

@@ -81,7 +81,7 @@ async def test_prefix_of_everything_is_deleted_below_a_bound(tmp_path: Path) -> 
         assert [record.seq for record in item.rows.records] == [2, 4]
 
 
-async def test_times_are_found(tmp_path: Path) -> None:
+async def test_find_seq_returns_the_first_record_at_or_after_a_time(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await filled(store)
         now_ms = store.clock.now_ms()
@@ -93,7 +93,7 @@ async def test_times_are_found(tmp_path: Path) -> None:
         assert (found.seq, found.found) == (6, False)
 
 
-async def test_history_of_a_key_tells_what_is_left_and_what_is_lost(tmp_path: Path) -> None:
+async def test_history_of_a_key_has_its_live_revisions_and_gaps(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await filled(store)
         answers, reason = await answers_of(store.fold.KeyHistory(KeyHistoryRequest(topic="t", key=b"k")))

@@ -28,7 +28,7 @@ LOG, KV = topic_pb2.TOPIC_KIND_LOG, topic_pb2.TOPIC_KIND_KV
 MIB = 1 << 20
 
 
-async def test_answer_tells_where_the_reader_stands(tmp_path: Path) -> None:
+async def test_read_returns_head_and_earliest_seq(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         made = await store.create("log", LOG)
         await store.log.AppendRecords(rows("log", *[keyless(str(number)) for number in range(5)]))
@@ -42,7 +42,7 @@ async def test_answer_tells_where_the_reader_stands(tmp_path: Path) -> None:
         assert not (await store.log.ReadRecords(ReadRecordsRequest(topic="log", after_seq=5))).items
 
 
-async def test_records_travel_as_asked(tmp_path: Path) -> None:
+async def test_records_are_encoded_as_requested(tmp_path: Path) -> None:
     async with served_store(tmp_path / "store") as store:
         await store.create("kv")
         await store.log.AppendRecords(rows("kv", keyed("a", "1"), keyed("b", "2")))

@@ -33,7 +33,7 @@ from tests.support.store.served import answers_of, refused
 INFO = TopicInfo("t", 7, Kind.LOG, TopicConfig(cap_records=5, discard=Discard.REJECT), 9, 5, "", 1, 4, 5, 320, 2)
 
 
-async def test_an_update_asks_for_what_is_set_and_answers_the_topic_as_it_is() -> None:
+async def test_an_update_changes_the_fields_set_and_returns_the_topic() -> None:
     door = ScriptedShard({"update_topic": INFO})
     config = ConfigMessage(durability=DURABILITY_FSYNC, ttl_ms=0, cap_records=5, discard=DISCARD_REJECT)
     async with scripted_store(door) as store:
@@ -66,7 +66,7 @@ async def test_erasure_tells_how_far_it_is() -> None:
     assert door.closed == ["erase_topic"]
 
 
-async def test_a_disk_at_its_floor_says_when_to_come_again() -> None:
+async def test_refusal_by_the_disk_floor_has_a_time_to_retry() -> None:
     door = ScriptedShard({"erase_topic": [DiskFloor("full", retryAfterMs=500)]})
     async with scripted_store(door) as store:
         assert await answers_of(store.topics.EraseTopic(EraseTopicRequest(topic="t"))) == ([], "DISK_FLOOR")
@@ -86,7 +86,7 @@ async def test_a_time_is_looked_up_by_commit_or_by_source() -> None:
     ]
 
 
-async def test_a_delete_is_asked_for_as_it_was_and_counted() -> None:
+async def test_a_delete_reaches_the_shard_unchanged_and_returns_its_counts() -> None:
     door = ScriptedShard({"delete_records": DeleteResult(3, 5, 9, 7)}, kind=Kind.LOG)
     match = RecordMatch(field=MATCH_FIELD_TAG, kind=MATCH_KIND_PREFIX, value=b"x")
     async with scripted_store(door) as store:
@@ -128,13 +128,13 @@ async def test_a_delete_that_means_nothing_or_too_much_is_refused(request_: Dele
     assert door.asked == []
 
 
-async def test_a_delete_in_no_topic_is_not_found() -> None:
+async def test_a_delete_in_a_missing_topic_is_refused() -> None:
     door = ScriptedShard({"delete_records": TopicNotFound("none", topic="t")})
     async with scripted_store(door) as store:
         await refused(store.log.DeleteRecords(DeleteRecordsRequest(topic="t", before_seq=2)), "TOPIC_NOT_FOUND")
 
 
-async def test_status_tells_what_upkeep_is_at() -> None:
+async def test_status_has_the_background_job_in_progress() -> None:
     figures = ShardStatus(
         1, 0, 2, 3, 4, 5, 6, "", Stage.MERGE, 7, 8, 9, 10, 11, 12, 13, 14, fold_count=15, lost_fold_count=16
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eddyline.core.codec.source import SourceProgress, progress_of, source_to_pb, status_to_pb
+from eddyline.core.codec.source import PositionSummary, source_to_pb, status_to_pb, summarize_position
 from eddyline.core.model.source import ControlState, SourceDefinition, SourceDetail, SourceInfo, SourceReport
 from eddyline.ingest.copy.position import Position
 from eddyline.v1 import source_pb2
@@ -16,13 +16,13 @@ INFO = SourceInfo(SourceDefinition("s", "t", "b"), AT_7, 3, "h", 400, SourceRepo
 
 
 def test_progress_is_decoded_from_positions_of_every_format() -> None:
-    assert progress_of(b"") is None
+    assert summarize_position(b"") is None
     timed = Position(5, 7, resync_serial=3, time_ns=9)
     plain, requested = Position(5, 7), Position(5, 7, resync_serial=3)
     for position in (plain, requested, timed, Position(-1, (1 << 64) - 1).after_changes()):
-        assert progress_of(position.encode()) == SourceProgress(position.revision, position.resync_serial)
+        assert summarize_position(position.encode()) == PositionSummary(position.revision, position.resync_serial)
     for unreadable in (b"\x09" + AT_7[1:], AT_7[:-1], b"\x01"):
-        assert progress_of(unreadable) is None
+        assert summarize_position(unreadable) is None
 
 
 def test_lag_counts_from_the_position_or_over_the_whole_of_another_stream() -> None:

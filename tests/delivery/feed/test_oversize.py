@@ -14,7 +14,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.core.transport.channel import open_channel
 from eddyline.core.transport.status import unwrap
-from eddyline.delivery.feed.encode import Frame, FramePosition, View, item_frame
+from eddyline.delivery.feed.encode import EncodedFrame, FramePosition, View, item_frame
 from eddyline.delivery.feed.oversize import MessageLimit, fit_frames
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, log_pb2
@@ -153,5 +153,5 @@ def test_a_hidden_record_is_not_too_large() -> None:
     assert fitted_of(batch, place, view, MessageLimit(10)) == ()
 
 
-def fitted_of(batch: Batch, place: FramePosition, view: View, limit: MessageLimit) -> tuple[Frame, ...]:
+def fitted_of(batch: Batch, place: FramePosition, view: View, limit: MessageLimit) -> tuple[EncodedFrame, ...]:
     return fit_frames(item_frame(place, batch, view), place, batch, view, limit)

@@ -188,14 +188,14 @@ class _TopicPosition(NamedTuple):
         return Resume(Cursor(topic, self.epoch, self.seq), ResumeState(self.state), self.after_key)
 
 
-class _Entry(NamedTuple):
+class _TokenEntry(NamedTuple):
     signature: int
     position: _TopicPosition
 
 
-def _entries(body: bytes) -> dict[int, _Entry]:
+def _entries(body: bytes) -> dict[int, _TokenEntry]:
     """Return the entries of a token without its checksum, by the hashes of their names. Raises ResumeTokenInvalid."""
-    entries: dict[int, _Entry] = {}
+    entries: dict[int, _TokenEntry] = {}
     offset = 1
     while offset < len(body):
         if len(body) - offset < _TOPIC.size:
@@ -204,7 +204,7 @@ def _entries(body: bytes) -> dict[int, _Entry]:
         position, offset = _decode_position(body, offset + _TOPIC.size)
         if name in entries or len(entries) == TOPICS_MAX:
             raise _invalid("an entry is none of ours")
-        entries[name] = _Entry(signature, position)
+        entries[name] = _TokenEntry(signature, position)
     if not entries:
         raise _invalid("its length is wrong")
     return entries

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _RECORD_TAG: Final = 0x0A
 
 
-class Cells(NamedTuple):
+class GridCells(NamedTuple):
     """Cells of one length, concatenated."""
 
     size: int
@@ -36,7 +36,7 @@ class Grid(NamedTuple):
 
     record_count: int
     numbers: dict[int, NDArray[np.uint64]]
-    cells: dict[int, Cells]
+    cells: dict[int, GridCells]
 
 
 class _FieldSpan(NamedTuple):
@@ -66,11 +66,11 @@ def read_grid(data: bytes, *, number_tags: tuple[int, ...], cell_tags: tuple[int
     if not _alike(grid[:, framing]):
         return None
     numbers: dict[int, NDArray[np.uint64]] = {}
-    cells: dict[int, Cells] = {}
+    cells: dict[int, GridCells] = {}
     for tag, start, end in spans:
         block = grid[:, start:end]
         if tag in cell_tags:
-            cells[tag] = Cells(end - start, block.tobytes())
+            cells[tag] = GridCells(end - start, block.tobytes())
         elif _alike(block & np.uint8(0x80)):
             numbers[tag] = _numbers(block)
         else:

@@ -41,7 +41,7 @@ class SplitRequest(NamedTuple, Generic[MessageT]):
     rows: bytes | None = None
 
 
-class _Cut(NamedTuple):
+class _SplitMessage(NamedTuple):
     """A message's bytes without its rows, and the rows."""
 
     rest: bytes
@@ -72,7 +72,7 @@ def _begins_with_columns(data: bytes) -> bool:
     return columns_offset > 0 and data[columns_offset] == _COLUMNS_TAG
 
 
-def _cut_append(data: bytes) -> _Cut | None:
+def _cut_append(data: bytes) -> _SplitMessage | None:
     """Cut the rows out of a step that is an append and nothing else."""
     if len(data) < SPLIT_BYTES_MIN or data[0] != _APPEND_TAG:
         return None
@@ -86,10 +86,10 @@ def _cut_append(data: bytes) -> _Cut | None:
     # The rest is not longer than before, and its length is written in as many bytes.
     length = len(inner.rest)
     head = bytes([length >> 7 * byte & 0x7F | 0x80 for byte in range(end - 2)]) + bytes([length >> 7 * (end - 2)])
-    return _Cut(data[:1] + head + inner.rest, inner.rows)
+    return _SplitMessage(data[:1] + head + inner.rest, inner.rows)
 
 
-def _cut(data: bytes, rows_number: int, other_number: int, *, at: int = 0) -> _Cut | None:
+def _cut(data: bytes, rows_number: int, other_number: int, *, at: int = 0) -> _SplitMessage | None:
     """Cut the field of `rows_number` out of the message that begins at `at`.
 
     Returns None if the message does not have it, or has the field of `other_number` too.
@@ -118,7 +118,7 @@ def _cut(data: bytes, rows_number: int, other_number: int, *, at: int = 0) -> _C
             rows.append(data[value_at:at])
         else:
             rest.append(data[begin:at])
-    return _Cut(b"".join(rest), rows[0] if len(rows) == 1 else b"".join(rows)) if rows else None
+    return _SplitMessage(b"".join(rest), rows[0] if len(rows) == 1 else b"".join(rows)) if rows else None
 
 
 def _varint_end(data: bytes, at: int) -> int | None:

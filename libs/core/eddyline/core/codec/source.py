@@ -26,26 +26,26 @@ All formats begin like the first; from the second on the serial follows.
 """
 
 
-class SourceProgress(NamedTuple):
+class PositionSummary(NamedTuple):
     """Readable part of a stored position: the revision up to which all is applied, and the last completed resync."""
 
     revision: int
     resync_serial: int
 
 
-def progress_of(stored: bytes) -> SourceProgress | None:
+def summarize_position(stored: bytes) -> PositionSummary | None:
     """Decode a stored position; None = none yet, or one of a newer version, for which its holder reports the error."""
     if len(stored) < _POSITION.size or stored[0] not in _FORMATS:
         return None
     _, _, revision, _ = _POSITION.unpack_from(stored)
     has_serial = len(stored) >= _POSITION.size + _SERIAL.size
-    return SourceProgress(revision, _SERIAL.unpack_from(stored, _POSITION.size)[0] if has_serial else 0)
+    return PositionSummary(revision, _SERIAL.unpack_from(stored, _POSITION.size)[0] if has_serial else 0)
 
 
 def source_to_pb(info: SourceInfo) -> source_pb2.Source:
     """Encode a source as clients see it."""
     report = info.report
-    progress = progress_of(info.position)
+    progress = summarize_position(info.position)
     position_revision = progress.revision if progress is not None else 0
     # The position is never older than the report: the bucket had reached at least this revision.
     last_revision = max(report.last_revision, position_revision)

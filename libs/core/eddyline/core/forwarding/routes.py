@@ -76,8 +76,7 @@ ROUTES: Final[dict[str, Route]] = {
 
 
 def topic_of(method: str, request: Any) -> str | None:
-    """Return the topic that a message of a call names; None = it names none, and the answering handler raises the
-    error.
+    """Return the topic that a message of a call names; None = none, and the handler raises the error.
 
     `request` is the server's parsed message.
     """

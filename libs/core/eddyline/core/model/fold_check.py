@@ -23,10 +23,10 @@ class VerifyProgress:
 
 @dataclass(frozen=True, slots=True)
 class FoldVerdict:
-    """Result of a check at `fold_seq`: the number of entries that differ or exist in one fold only. `base_seq` 0 = no
-    base.
+    """Result of a check at `fold_seq`. `base_seq` 0 = no base.
 
-    `findings` describes the first of them, at most `FINDINGS_MAX`, a line each.
+    `differing_count` = entries that differ or exist in one fold only; `findings` describes the first of them, at most
+    `FINDINGS_MAX`, a line each.
     """
 
     fold_seq: int

@@ -82,8 +82,9 @@ class FoldState:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Live entries at one point, in byte order of their keys (a range) or in the order of the request (a get: None =
-    not live).
+    """Live entries at one point.
+
+    In byte order of their keys (a range), or in the order of the request (a get: None = not live).
     """
 
     state: FoldState

@@ -224,10 +224,10 @@ grown.
 
 
 class SourceStop(NamedTuple):
-    """A stop that only a resync ends, also after restarts: state and reason by the holder, and the source's position
-    then.
+    """A stop that only a resync ends, also after restarts.
 
-    A reader that decodes positions can tell whether a resync was completed since.
+    State and reason are the holder's, `position` is the source's at that time. A reader that decodes positions can tell
+    whether a resync was completed since.
     """
 
     state: str

@@ -54,8 +54,9 @@ class Discard(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's settings; every field has its default. 0 = off for `ttl_ms` and the caps; no priority = ordered by
-    recency.
+    """A topic's settings; every field has its default.
+
+    0 = off for `ttl_ms` and the caps; no priority = ordered by recency.
     """
 
     durability: Durability = Durability.DISK

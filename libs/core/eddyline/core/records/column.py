@@ -129,8 +129,9 @@ def slice_column(column: Column, start: int, stop: int, *, absence: bool) -> Col
 
 
 def concat_columns(columns: Sequence[Column | None], counts: Sequence[int], *, absence: bool) -> Column | None:
-    """Join columns in order. The cost is low per column and none per cell: a frame joins thousands of single-record
-    appends.
+    """Join columns in order.
+
+    The cost is low per column and none per cell: a frame joins thousands of single-record appends.
 
     Raises:
         MalformedColumns: the cells reach 2^31 bytes.

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 class AppendResult(NamedTuple):
-    """An acknowledged append: `first_seq` to `last_seq` inclusive, both 0 if the batch was empty or a duplicate by
-    position.
+    """An acknowledged append: `first_seq` to `last_seq`, inclusive.
+
+    Both are 0 if the batch was empty or a duplicate by position.
     """
 
     first_seq: int
@@ -120,8 +121,7 @@ class StoreLink(Protocol):
     async def delete_topic(
         self, name: str, *, if_epoch: int = 0, if_empty: bool = False, if_no_source: bool = False
     ) -> int:
-        """Delete a topic with all its data if the conditions hold, which are checked in the same step; return its
-        epoch.
+        """Delete a topic with all its data; return its epoch. The conditions are checked in the same step.
 
         Raises: TopicNotFound, EpochMismatch, TopicNotEmpty, TopicHasSource, ReadOnly.
         """

@@ -50,20 +50,20 @@ class FramePosition(NamedTuple):
     batch_end: bool = False
 
 
-class Frame(NamedTuple):
+class EncodedFrame(NamedTuple):
     """One answer as bytes, and its number of records. Empty `data` = nothing to send, yet the cursor moves."""
 
     data: bytes
     records: int
 
 
-NOTHING: Final = Frame(b"", 0)
+NOTHING: Final = EncodedFrame(b"", 0)
 
 
-def item_frame(position: FramePosition, item: Batch | Gap, view: View, traceparent: str = "") -> Frame:
+def item_frame(position: FramePosition, item: Batch | Gap, view: View, traceparent: str = "") -> EncodedFrame:
     """Encode records or a gap for `view`, with the `traceparent`; `NOTHING` if its filter leaves no record."""
     if isinstance(item, Gap):
-        return Frame(_answer(position, gap=gap_to_pb(item)).SerializeToString(), 0)
+        return EncodedFrame(_answer(position, gap=gap_to_pb(item)).SerializeToString(), 0)
     indices = None if view.record_filter.passes_all() else matching(item, view.record_filter)
     batch = item if indices is None else item.select(indices)
     if batch.count == 0:
@@ -83,51 +83,53 @@ def item_frame(position: FramePosition, item: Batch | Gap, view: View, tracepare
             for record, size in zip(answer.rows.records, sizes.tolist(), strict=True):
                 if size != NO_DATA:
                     record.data_bytes = size
-    return Frame(answer.SerializeToString(), batch.count)
+    return EncodedFrame(answer.SerializeToString(), batch.count)
 
 
-def snapshot_begin_frame(position: FramePosition, fold_seq: int) -> Frame:
+def snapshot_begin_frame(position: FramePosition, fold_seq: int) -> EncodedFrame:
     """Encode the start of a snapshot: the current values follow."""
-    return Frame(_answer(position, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)).SerializeToString(), 0)
+    return EncodedFrame(_answer(position, snapshot_begin=pb.SnapshotBegin(fold_seq=fold_seq)).SerializeToString(), 0)
 
 
-def snapshot_end_frame(position: FramePosition, fold_seq: int, count: int) -> Frame:
+def snapshot_end_frame(position: FramePosition, fold_seq: int, count: int) -> EncodedFrame:
     """Encode the end of a snapshot: the current values are complete."""
-    return Frame(_answer(position, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)).SerializeToString(), 0)
+    return EncodedFrame(
+        _answer(position, snapshot_end=pb.SnapshotEnd(fold_seq=fold_seq, count=count)).SerializeToString(), 0
+    )
 
 
-def snapshot_resume_frame(position: FramePosition, fold_seq: int, after_key: bytes) -> Frame:
+def snapshot_resume_frame(position: FramePosition, fold_seq: int, after_key: bytes) -> EncodedFrame:
     """Encode the continuation of a snapshot after a key."""
     resume = pb.SnapshotResume(fold_seq=fold_seq, after_key=after_key)
-    return Frame(_answer(position, snapshot_resume=resume).SerializeToString(), 0)
+    return EncodedFrame(_answer(position, snapshot_resume=resume).SerializeToString(), 0)
 
 
-def progress_frame(position: FramePosition) -> Frame:
+def progress_frame(position: FramePosition) -> EncodedFrame:
     """Encode progress: all records up to this position were sent or hidden by the filter."""
-    return Frame(_answer(position, progress=pb.Progress()).SerializeToString(), 0)
+    return EncodedFrame(_answer(position, progress=pb.Progress()).SerializeToString(), 0)
 
 
-def topic_deleted_frame(position: FramePosition) -> Frame:
+def topic_deleted_frame(position: FramePosition) -> EncodedFrame:
     """Encode the deletion of the topic."""
-    return Frame(_answer(position, topic_deleted=pb.TopicDeleted(epoch=position.epoch)).SerializeToString(), 0)
+    return EncodedFrame(_answer(position, topic_deleted=pb.TopicDeleted(epoch=position.epoch)).SerializeToString(), 0)
 
 
-def caught_up_frame(resume_token: bytes) -> Frame:
+def caught_up_frame(resume_token: bytes) -> EncodedFrame:
     """Encode caught_up: every topic has reached its head of the start."""
     answer = pb.WatchTopicsResponse(caught_up=pb.CaughtUp(), resume_token=resume_token)
-    return Frame(answer.SerializeToString(), 0)
+    return EncodedFrame(answer.SerializeToString(), 0)
 
 
-def heartbeat_frame(ts_ms: int, resume_token: bytes) -> Frame:
+def heartbeat_frame(ts_ms: int, resume_token: bytes) -> EncodedFrame:
     """Encode a heartbeat."""
     answer = pb.WatchTopicsResponse(heartbeat=pb.Heartbeat(ts_ms=ts_ms), resume_token=resume_token)
-    return Frame(answer.SerializeToString(), 0)
+    return EncodedFrame(answer.SerializeToString(), 0)
 
 
-def going_away_frame(reason: pb.GoingAwayReason.ValueType, resume_token: bytes) -> Frame:
+def going_away_frame(reason: pb.GoingAwayReason.ValueType, resume_token: bytes) -> EncodedFrame:
     """Encode going_away, the last frame of a stream."""
     answer = pb.WatchTopicsResponse(going_away=pb.GoingAway(reason=reason), resume_token=resume_token)
-    return Frame(answer.SerializeToString(), 0)
+    return EncodedFrame(answer.SerializeToString(), 0)
 
 
 def view_of(

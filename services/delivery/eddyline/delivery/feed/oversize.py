@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import Oversize
 from eddyline.core.records.record import MESSAGE_BYTES_MAX, Gap, GapReason
-from eddyline.delivery.feed.encode import Frame, FramePosition, item_frame
+from eddyline.delivery.feed.encode import EncodedFrame, FramePosition, item_frame
 
 if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
@@ -30,14 +30,14 @@ NO_LIMIT: Final = MessageLimit()
 
 
 def fit_frames(
-    frame: Frame,
+    frame: EncodedFrame,
     position: FramePosition,
     item: Batch | Gap,
     view: View,
     limit: MessageLimit,
     *,
     in_snapshot: bool = False,
-) -> tuple[Frame, ...]:
+) -> tuple[EncodedFrame, ...]:
     """Return the frame of an item, or its replacements if it is too large; none if the view hides all of it.
 
     `position` is the reader's after the item. A part's frame has the position of the part's last record; within a

@@ -70,8 +70,9 @@ class Turn(NamedTuple, Generic[Topic]):
 
 
 def base_priority(manual: int | None, consumed_s: float, now_s: float) -> float:
-    """Return the priority without age: `manual`, clamped; None = by recency of `consumed_s`: 500, halved each 30 s, 0
-    from 300 s on.
+    """Return the priority without age: `manual`, clamped, or by recency.
+
+    By recency of `consumed_s`: 500, halved each 30 s, 0 from 300 s on.
     """
     if manual is not None:
         return float(max(-MANUAL_MAX, min(MANUAL_MAX, manual)))
@@ -87,7 +88,7 @@ def band_of(priority: float) -> int:
     return band
 
 
-class _Entry(Generic[Topic]):
+class _QueuedTopic(Generic[Topic]):
     __slots__ = ("band", "consumed_s", "manual", "order", "since_s", "topic")
 
     def __init__(self, topic: Topic, manual: int | None, consumed_s: float, since_s: float, order: int) -> None:
@@ -107,11 +108,11 @@ class Scheduler(Generic[Topic]):
     """The queue of waiting topics. `now_s` never decreases from call to call."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Topic, _Entry[Topic]] = OrderedDict()
-        self._fresh: OrderedDict[Topic, _Entry[Topic]] = OrderedDict()
+        self._entries: OrderedDict[Topic, _QueuedTopic[Topic]] = OrderedDict()
+        self._fresh: OrderedDict[Topic, _QueuedTopic[Topic]] = OrderedDict()
         """Topics that arrived since the last tick, and are in no bucket yet."""
-        self._queues: tuple[OrderedDict[Topic, _Entry[Topic]], ...] = tuple(OrderedDict() for _ in range(BANDS))
-        self._buckets: dict[int, list[_Entry[Topic]]] = {}
+        self._queues: tuple[OrderedDict[Topic, _QueuedTopic[Topic]], ...] = tuple(OrderedDict() for _ in range(BANDS))
+        self._buckets: dict[int, list[_QueuedTopic[Topic]]] = {}
         self._ticks: list[int] = []
         self._tick = -1
         self._order = 0
@@ -146,7 +147,7 @@ class Scheduler(Generic[Topic]):
             return False
         self.advance(now_s)
         self._order += 1
-        entry = _Entry(topic, manual, consumed_s, now_s, self._order)
+        entry = _QueuedTopic(topic, manual, consumed_s, now_s, self._order)
         self._entries[topic] = self._fresh[topic] = self._queues[entry.band][topic] = entry
         return True
 
@@ -187,7 +188,7 @@ class Scheduler(Generic[Topic]):
                     self._raise(entry, self._tick * TICK_S)
         self._tick = tick
 
-    def _raise(self, entry: _Entry[Topic], now_s: float) -> None:
+    def _raise(self, entry: _QueuedTopic[Topic], now_s: float) -> None:
         band = band_of(entry.priority(now_s))
         if band > entry.band:
             del self._queues[entry.band][entry.topic]
@@ -195,7 +196,7 @@ class Scheduler(Generic[Topic]):
             self._queues[band][entry.topic] = entry
         self._schedule_check(entry, now_s)
 
-    def _schedule_check(self, entry: _Entry[Topic], now_s: float) -> None:
+    def _schedule_check(self, entry: _QueuedTopic[Topic], now_s: float) -> None:
         """Schedule the next check for the first tick at which the topic could be in a higher band.
 
         Age alone bounds the growth. Recency takes back at most 11.6 of 175 a second: if a tick was too early, a

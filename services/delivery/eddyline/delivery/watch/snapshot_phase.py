@@ -28,7 +28,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.cells import cells_of
 from eddyline.core.records.record import Gap
 from eddyline.delivery.feed.encode import (
-    Frame,
+    EncodedFrame,
     FramePosition,
     item_frame,
     snapshot_begin_frame,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 class SnapshotStep(NamedTuple):
     """Frames of one step. `ended` = the snapshot is complete, at the phase's epoch and seq."""
 
-    frames: tuple[Frame, ...]
+    frames: tuple[EncodedFrame, ...]
     ended: bool = False
 
 
@@ -206,7 +206,7 @@ class SnapshotPhase:
         self._wake()
 
     def _deliver_part(self, part: SnapshotPart) -> SnapshotStep:
-        frames: list[Frame] = []
+        frames: list[EncodedFrame] = []
         if part.begins and not self.after_key:
             self._has_announced = self._is_joined = True
             self._count = 0
@@ -284,7 +284,7 @@ class SnapshotPhase:
         self._changes_done = self._changes_done or result.caught_up
         return SnapshotStep(tuple(frames))
 
-    def _frames(self, batch: Batch) -> tuple[Frame, ...]:
+    def _frames(self, batch: Batch) -> tuple[EncodedFrame, ...]:
         position = self._current_position()
         frame = item_frame(position, batch, self._view)
         return fit_frames(frame, position, batch, self._view, self._limit, in_snapshot=True)

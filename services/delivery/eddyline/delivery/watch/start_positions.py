@@ -134,9 +134,7 @@ class StartResolver:
         return Cursor(info.name, info.epoch, 0 if match.seq <= match.earliest_seq else match.seq - 1)
 
     async def _at_revision(self, revision: int, info: TopicInfo) -> Cursor:
-        """Return the cursor before the first live record of the topic's newest stream whose version is at or above a
-        revision.
-        """
+        """Return the cursor before the first live record at or after a revision, in the topic's newest stream."""
         stream_start = await self._newest_stream(info)
         # the cursor is in [low, high]: records below low are older, or of another stream; none above high is
         low, high = stream_start, info.head_seq

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.core.runtime.clock import Clock
-    from eddyline.delivery.feed.encode import Frame
+    from eddyline.delivery.feed.encode import EncodedFrame
     from eddyline.delivery.resume_token import ResumeTokens
     from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
     from eddyline.delivery.stats import DeliveryStats
@@ -183,9 +183,9 @@ class Subscriber:
         self._leave_reason = reason
         self._wake.set()
 
-    def _control_frames(self) -> list[Frame]:
+    def _control_frames(self) -> list[EncodedFrame]:
         """Return the control frames that are due between steps. All contain the same token, as no record is between them."""
-        frames: list[Frame] = []
+        frames: list[EncodedFrame] = []
         if not self._caught_up and not self._behind:
             self._caught_up = True
             frames.append(caught_up_frame(self._token()))
@@ -206,7 +206,7 @@ class Subscriber:
         if topic.phase is Phase.GONE:
             self._live_count -= 1
 
-    def _sent(self, frame: Frame) -> bytes:
+    def _sent(self, frame: EncodedFrame) -> bytes:
         self.sent_s = self._clock.monotonic_s()
         self.sent_count += frame.records
         self.sent_bytes += len(frame.data)

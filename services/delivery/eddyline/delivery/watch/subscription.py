@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import NotKv, TopicNotFound
 from eddyline.core.model.read import READ_LIMIT_MAX
 from eddyline.core.records.record import Gap, GapReason
-from eddyline.delivery.feed.encode import Frame, FramePosition, item_frame, progress_frame, topic_deleted_frame
+from eddyline.delivery.feed.encode import EncodedFrame, FramePosition, item_frame, progress_frame, topic_deleted_frame
 from eddyline.delivery.feed.frame_split import FRAME_BYTES
 from eddyline.delivery.feed.oversize import NO_LIMIT, fit_frames
 from eddyline.delivery.feed.trace import start_send_spans, traceparent
@@ -99,7 +99,7 @@ class StartPosition:
 class SubscriptionStep(NamedTuple):
     """Frames of one step. `more` = take another step when these are sent."""
 
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[EncodedFrame, ...] = ()
     more: bool = False
 
 
@@ -230,7 +230,7 @@ class Subscription:
             self._sends = ()
         self._deps.on_sent(self._waiter)
 
-    def progress(self) -> Frame | None:
+    def progress(self) -> EncodedFrame | None:
         """Return a progress frame, if no frame has reported its position."""
         if self.phase is not Phase.LOG or self._old_epoch or self._reported_seq == self.seq:
             return None
@@ -295,7 +295,7 @@ class Subscription:
 
         The last frame's cursor passes the records that the filter hides at the end.
         """
-        frames: list[Frame] = []
+        frames: list[EncodedFrame] = []
         last = len(result.items) - 1
         for index, item in enumerate(result.items):
             own_seq = item.own_seq if isinstance(item, Gap) else item.last_seq
@@ -366,7 +366,7 @@ class Subscription:
             self.phase = Phase.LOG
         return SubscriptionStep(step.frames, more=True)
 
-    def _heal(self, gap: Gap, seq: int) -> Frame:
+    def _heal(self, gap: Gap, seq: int) -> EncodedFrame:
         """Report a gap, and start a snapshot. The cursors stay at their position until it is complete."""
         position = FramePosition(self.topic, self.epoch, self.seq)
         self._drop_fetch()

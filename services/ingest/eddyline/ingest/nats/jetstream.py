@@ -165,11 +165,11 @@ class JetStream:
             answer = await self._request(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
             if time_ns(_text(answer, "created")) != stream.created_ns:
                 raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
-            found = _object(answer, "state").get("subjects")
-            held = found if isinstance(found, dict) else {}
-            listed = [name.encode() for name in held]
+            counts = _object(answer, "state").get("subjects")
+            counts = counts if isinstance(counts, dict) else {}
+            listed = [name.encode() for name in counts]
             names.update(listed)
-            most = max([most, *held.values()])
+            most = max([most, *counts.values()])
             offset += len(listed)
             if not listed or offset >= _number(answer, "total"):
                 return Subjects(frozenset(names), page > 0, most)
@@ -195,8 +195,8 @@ class JetStream:
         for _ in range(PAGES_MAX if count > 0 else 0):
             body = {"subjects_filter": ">", "offset": offset}
             answer = await self._request(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
-            found = _object(answer, "state").get("subjects")
-            listed = list(found) if isinstance(found, dict) else []
+            counts = _object(answer, "state").get("subjects")
+            listed = list(counts) if isinstance(counts, dict) else []
             first += sorted(name for name in listed if not name.encode().startswith(stream.prefix))
             offset += len(listed)
             if not listed or len(first) >= SUBJECTS_SHOWN or offset >= _number(answer, "total"):
@@ -223,27 +223,27 @@ class JetStream:
         """
         if revision < max(stream.first_revision, 1):
             return None
-        found = await self.message_at(stream, revision)
-        if found is not None and not found["subject"].encode().startswith(stream.prefix):
-            found = None  # no key of the bucket
+        message = await self.message_at(stream, revision)
+        if message is not None and not message["subject"].encode().startswith(stream.prefix):
+            message = None  # no key of the bucket
         empty_from, step = revision, 1  # nothing is left from there up to `revision`
-        while found is None and empty_from > stream.first_revision:
-            at = max(revision - step, stream.first_revision)
-            found = await self._next_up_to(stream, at, revision)
-            if found is None:
-                empty_from, step = at, 2 * step
-        while found is not None and found["seq"] + 1 < empty_from:
-            at = (found["seq"] + 1 + empty_from) // 2
-            later = await self._next_up_to(stream, at, revision)
+        while message is None and empty_from > stream.first_revision:
+            start = max(revision - step, stream.first_revision)
+            message = await self._next_up_to(stream, start, revision)
+            if message is None:
+                empty_from, step = start, 2 * step
+        while message is not None and message["seq"] + 1 < empty_from:
+            middle = (message["seq"] + 1 + empty_from) // 2
+            later = await self._next_up_to(stream, middle, revision)
             if later is None:
-                empty_from = at
+                empty_from = middle
             else:
-                found = later
-        return found
+                message = later
+        return message
 
     async def _next_up_to(self, stream: Stream, revision: int, through: int) -> StoredMessage | None:
-        found = await self.next_message(stream, revision)
-        return found if found is not None and found["seq"] <= through else None
+        message = await self.next_message(stream, revision)
+        return message if message is not None and message["seq"] <= through else None
 
     async def create_consumer(
         self, stream: Stream, name: str, *, policy: DeliverPolicy, start_revision: int, metadata: dict[str, str]
@@ -319,17 +319,17 @@ class JetStream:
         )
         if not answer:
             return None
-        found = _object(answer, "message")
+        message = _object(answer, "message")
         try:
-            stored_ns = time_ns(_text(found, "time"))
+            stored_ns = time_ns(_text(message, "time"))
         except ValueError as error:
             raise NatsUnreachable(f"NATS tells no time of a message of {stream.name}") from error
         return StoredMessage(
-            subject=_text(found, "subject"),
-            seq=_number(found, "seq"),
+            subject=_text(message, "subject"),
+            seq=_number(message, "seq"),
             time_ns=stored_ns,
-            data=base64.b64decode(str(found.get("data", ""))),
-            headers=base64.b64decode(str(found.get("hdrs", ""))),
+            data=base64.b64decode(str(message.get("data", ""))),
+            headers=base64.b64decode(str(message.get("hdrs", ""))),
         )
 
     async def _request(

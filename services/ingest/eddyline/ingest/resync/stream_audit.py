@@ -16,7 +16,7 @@ Reasons for a comparison:
 * messages left, in a way that newer revisions of their keys explain. For hot keys that is the normal case; but a key that
   left while another one came looks the same. So this too is compared, rarely.
 
-An audit that finds other settings of the stream ends the attempt, whose gaps were found by the old ones.
+An audit that finds other settings of the stream ends the attempt, which classified gaps by the old ones.
 
 I1: figures are compared only once everything up to their last revision is applied, and become the base of the next audit:
 a key that leaves later shows in that one, one that left before in this one's comparison. A finding stays until key sets
@@ -110,7 +110,7 @@ def _ignore(_: Stream) -> None:
 
 
 class StreamAudit:
-    """Audits of one attempt at a source. `base` is the stream as the resume check found it; `resyncs` as for resyncs.
+    """Audits of one attempt at a source. `base` = the stream of the resume check; `resyncs` as for resyncs.
 
     `changed` compares values: given a stream and the revision up to which all is applied, it returns the number of keys
     whose newest message differs from the fold; `values` is the pace of that, which outlives the attempt: each attempt

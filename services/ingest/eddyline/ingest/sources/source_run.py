@@ -151,7 +151,7 @@ class SourceRun:
                 wait_s = await self._attempt()
                 await wait_event(self._context.clock, self._control.changed, wait_s)
         finally:
-            await self._leave()
+            await self._delete_consumers()
 
     def _on_control_change(self) -> None:
         """End the attempt once the received messages are applied. A dead letter that could not be stored goes to the new
@@ -183,10 +183,10 @@ class SourceRun:
         except BucketNotFound as error:
             self.progress.set_state("SOURCE_LOST", error.message)
         except SourceStopped as stopped:
-            return await self._stopped(stopped)
+            return await self._wait_after_stop(stopped)
         except RecordTooLarge as error:
             hint = f"; {RAISE_CAP}" if exceeds_cap(error) else ""
-            return await self._stopped(SourceStopped("OVERSIZE", error.message + hint))
+            return await self._wait_after_stop(SourceStopped("OVERSIZE", error.message + hint))
         except TopicFull as error:
             self._recover(f"{error.message}; {RAISE_CAP}, let it discard old, or delete records")
         except ConsumerLost as lost:
@@ -218,7 +218,7 @@ class SourceRun:
             self.progress.set_reason("")
         position = decode_position(self._forward.stored)
         is_first = position is None
-        bootstrap_text = await self._bootstrap() if is_first and self._attempt_number == 1 else ""
+        import_text = await self._bootstrap() if is_first and self._attempt_number == 1 else ""
         position = await self._own_position()
         self.progress.position_revision = revision_of(position)
         resync_serial = self._control.resync_serial
@@ -233,8 +233,8 @@ class SourceRun:
             topic = await context.link.get_topic(self._definition.topic)
             self._prefix = name_prefix(context.cluster_id, self._definition.name, topic)
         name = consumer_name(self._prefix, self._fence, self._attempt_number)
-        await self._sweep(stream.name, keep=name)
-        done = bootstrap_text
+        await self._delete_stale(stream.name, keep=name)
+        done = import_text
         if decision.adopt_reason and position is not None:
             position, done = await self._adopt(decision, position, resync_serial, name)
         elif self._due.values and position is not None:
@@ -242,9 +242,9 @@ class SourceRun:
             position, done = await self._adopt(decision, position, position.resync_serial, name)
         elif decision.resync or self._due.keys:
             position, resynced = await self._resync(decision, position)
-            done = ", ".join(filter(None, (bootstrap_text, resynced)))
+            done = ", ".join(filter(None, (import_text, resynced)))
         start = revision_of(position) + 1
-        self._enter_reading(is_first, start, done, stream)
+        self._set_reading_state(is_first, start, done, stream)
         async with Consumer(
             context.connection,
             context.jetstream,
@@ -254,7 +254,7 @@ class SourceRun:
             start_ns=stream.first_ns if start == stream.first_revision else 0,
             clock=context.clock,
             metadata={"eddyline_source": self._definition.name, "eddyline_cluster": context.cluster_id},
-            on_lost=self._lost,
+            on_lost=self._on_lost,
             heartbeat_s=context.heartbeat_s,
             key_filter=self._filter,
             unfit_policy="SET_ASIDE" if self._definition.dead_letter_topic else "STOP",
@@ -273,10 +273,10 @@ class SourceRun:
         """Import the newest artifact, where there is one, and return a description of it."""
         self.progress.set_state("SNAPSHOT")
         link, context = self._context.link, self._context
-        bootstrap_text = await bootstrap(link, context.jetstream, self._definition, tell=self.progress.set_reason)
-        if bootstrap_text:
+        import_text = await bootstrap(link, context.jetstream, self._definition, tell=self.progress.set_reason)
+        if import_text:
             self._forward.stored = (await link.get_source(self._definition.name)).position
-        return bootstrap_text
+        return import_text
 
     async def _own_position(self) -> Position | None:
         """The stored position. One from an artifact may count resyncs that were never requested of this source."""
@@ -301,11 +301,11 @@ class SourceRun:
             work_task.cancel()
             control_changed.cancel()
 
-    def _lost(self, reason: str) -> None:
+    def _on_lost(self, reason: str) -> None:
         if reason != CONTROL_CHANGED:
             self.progress.set_state("RESYNCING" if self._due.keys else "RECOVERING", reason)
 
-    def _enter_reading(self, is_first: bool, start: int, done: str, stream: Stream) -> None:
+    def _set_reading_state(self, is_first: bool, start: int, done: str, stream: Stream) -> None:
         """Set the state while the backlog is read. A source that only compared goes straight to LIVE."""
         resumed = "from the beginning" if start == 1 else f"resumed at {start}"
         detail = ", ".join(filter(None, (done, resumed, stream.rule_note)))
@@ -390,7 +390,7 @@ class SourceRun:
         )
         await loop.run(position)
 
-    async def _stopped(self, stopped: SourceStopped) -> float:
+    async def _wait_after_stop(self, stopped: SourceStopped) -> float:
         self._standstill.record_stop(stopped)
         self.progress.set_state(stopped.state, stopped.reason)
         if stopped.state != "OVERSIZE":
@@ -414,12 +414,12 @@ class SourceRun:
     def _recover(self, reason: str) -> None:
         self.progress.set_state("RECOVERING", reason)
 
-    async def _leave(self) -> None:
+    async def _delete_consumers(self) -> None:
         """Delete the consumers that may be left at NATS."""
         if self._prefix and self._context.connection.connected:
-            await self._sweep(self._stream_name)
+            await self._delete_stale(self._stream_name)
 
-    async def _sweep(self, stream_name: str, *, keep: str = "") -> None:
+    async def _delete_stale(self, stream_name: str, *, keep: str = "") -> None:
         """Delete consumers of earlier attempts, in bounded time, so that neither a start nor a stop waits for them."""
         jetstream = self._context.jetstream
         try:

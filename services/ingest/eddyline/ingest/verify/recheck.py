@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 CHECK_INTERVAL_S: Final = 0.1
 CHECK_INTERVAL_S_MAX: Final = 1.0
-"""Most keys agree within the first passes; one second later is soon enough for the others."""
+"""Most keys agree within the first passes; one second later is soon enough for the others. No `Backoff`: its jitter would
+put passes closer together than the first interval, and no recovering server needs it here."""
 
 
 class CandidateKey:
@@ -92,7 +93,7 @@ class Recheck:
         for keys_chunk in _chunks_of(keys):
             for key, newest in zip(keys_chunk, await self._sides.newest(keys_chunk), strict=True):
                 candidate = self._candidates[key]
-                if not self._is_under_way(candidate, newest, is_copying=is_copying):
+                if not self._is_in_flight(candidate, newest, is_copying=is_copying):
                     (dead_letters if self._is_dead_letter(candidate) else different).append(key)
             yield
         unsettled_count = len(keys) - len(different) - len(dead_letters)
@@ -119,7 +120,7 @@ class Recheck:
     def _is_dead_letter(self, candidate: CandidateKey) -> bool:
         return candidate.is_unfit and self._sides.sets_aside and candidate.revision <= candidate.applied_to
 
-    def _is_under_way(self, candidate: CandidateKey, newest: NewestMessage | None, *, is_copying: bool) -> bool:
+    def _is_in_flight(self, candidate: CandidateKey, newest: NewestMessage | None, *, is_copying: bool) -> bool:
         if (
             newest is None
         ):  # the API cannot read its newest message: an entry newer than the message read before is of a later one

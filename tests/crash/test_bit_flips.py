@@ -77,8 +77,8 @@ async def verdict(life: MachineHistory, right: dict[str, Seen]) -> str:
     """Start the store and read everything. Returns the outcome."""
     try:
         async with life.store() as link:
-            found = await seen(link)
-            return "right" if found == right else "told" if _records(found) == _records(right) else "WRONG"
+            topics = await seen(link)
+            return "right" if topics == right else "told" if _records(topics) == _records(right) else "WRONG"
     except (DataCorrupt, IdentityMismatch) as error:
         assert str(error), "an error that says nothing"
         return "named"
@@ -88,9 +88,9 @@ async def verdict(life: MachineHistory, right: dict[str, Seen]) -> str:
 
 def _records(topics: dict[str, Seen]) -> dict[str, tuple[list[object], object]]:
     """Drop the gaps of lost unsynced bytes, at the end of each topic that may have lost some."""
-    told = GapReason.UNSYNCED
+    unsynced = GapReason.UNSYNCED
     return {
-        name: ([item for item in one.reads[0] if not (isinstance(item, Gap) and item.reason is told)], one.entries)
+        name: ([item for item in one.reads[0] if not (isinstance(item, Gap) and item.reason is unsynced)], one.entries)
         for name, one in topics.items()
     }
 

@@ -150,8 +150,8 @@ async def test_a_crash_at_every_call_leaves_all_or_nothing(durability: Durabilit
                     await settle(5)
             if landed:
                 async with sim_store(disk, successor.kill(), ManualClock(clock.now_ms()), scrub_bytes_per_s=0) as link:
-                    found = await link.batch_get_entries("t", [b"a", b"b", b"c"])
-                    assert [entry.data for entry in found.entries if entry is not None] == [b"1", b"2", b"3"]
+                    page = await link.batch_get_entries("t", [b"a", b"b", b"c"])
+                    assert [entry.data for entry in page.entries if entry is not None] == [b"1", b"2", b"3"]
                     assert (await link.get_source("s")).position == b"p10"
     assert outcomes == {False, True}
 

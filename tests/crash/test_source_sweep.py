@@ -37,9 +37,9 @@ async def test_every_crash_leaves_the_last_acknowledged_update_or_the_one_in_fli
 
         async def change(link: Shard) -> None:
             nonlocal answered
-            for number, asked in enumerate(CHANGES):
-                steps.append(changed_source(steps[-1], asked))  # noqa: B023 - runs within this round
-                assert (await link.update_source("s", asked)).definition == steps[-1]  # noqa: B023
+            for number, update in enumerate(CHANGES):
+                steps.append(changed_source(steps[-1], update))  # noqa: B023 - runs within this round
+                assert (await link.update_source("s", update)).definition == steps[-1]  # noqa: B023
                 answered += 1
                 if number == 1:
                     await link._parts.checkpointer.run()

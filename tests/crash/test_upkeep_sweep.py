@@ -115,14 +115,14 @@ JOBS = {
 
 async def seen(link: Shard) -> list[object]:
     """Read everything that readers see."""
-    found: list[object] = [info.name for info in await link.list_topics("", "", 10)]
+    items: list[object] = [info.name for info in await link.list_topics("", "", 10)]
     info = await link.get_topic("t")
-    found += [info.head_seq, info.earliest_seq, info.evict_floor, info.record_count, info.record_bytes]
+    items += [info.head_seq, info.earliest_seq, info.evict_floor, info.record_count, info.record_bytes]
     for item in (await link.read_records("t", after_seq=0)).items:
-        found += item.to_rows() if isinstance(item, Batch) else [item]
+        items += item.to_rows() if isinstance(item, Batch) else [item]
     if info.kind is Kind.KV:
-        found += (await link.batch_get_entries("t", [key.encode() for key in "abcde"])).entries
-    return found
+        items += (await link.batch_get_entries("t", [key.encode() for key in "abcde"])).entries
+    return items
 
 
 def check_files(link: Shard, fs: SimFs) -> None:

@@ -103,24 +103,24 @@ class Book:
         topic = self.topics[epoch] = TopicBook(name, epoch, kind, durability)
         return topic
 
-    async def judge(self, link: Shard, *, power: bool) -> None:
+    async def check(self, link: Shard, *, power: bool) -> None:
         """Check a recovered store, before any use, against the book. `power` = a power failure since the last check."""
         for name in sorted(self.names):
-            known = self.current(name)
+            existing = self.current(name)
             try:
                 info = await link.get_topic(name)
             except TopicNotFound:
-                assert known is None or known.gone is None, f"topic {name} was acknowledged and is gone"
-                if known is not None:
-                    known.gone = True
+                assert existing is None or existing.gone is None, f"topic {name} was acknowledged and is gone"
+                if existing is not None:
+                    existing.gone = True
                 continue
-            if known is None or info.epoch != known.epoch:
-                assert known is None or known.gone is None, f"topic {name} was made anew by nobody"
-                if known is not None:
-                    known.gone = True
-                known = self.made(name, info.epoch)
-            known.gone = False
-            await _TopicCheck(known, link, power).run()
+            if existing is None or info.epoch != existing.epoch:
+                assert existing is None or existing.gone is None, f"topic {name} was made anew by nobody"
+                if existing is not None:
+                    existing.gone = True
+                existing = self.made(name, info.epoch)
+            existing.gone = False
+            await _TopicCheck(existing, link, power).run()
 
 
 class _TopicCheck:

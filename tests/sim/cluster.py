@@ -57,7 +57,7 @@ class WholeCluster(Cluster):
         count = self.random.randint(*SUBSCRIBERS)
         self.subscribers = [Subscriber(self, Random(f"{seed} {one}"), f"s{one}") for one in range(count)]
         self.resting = False
-        self.judged = False
+        self.checked = False
         self.crashes = 0
         self.records = self.gaps = self.snapshots = self.levels = 0
         self._age_ms = 0
@@ -112,7 +112,7 @@ class WholeCluster(Cluster):
         self._link = None
         self.crashes += self.fs.crashed
         ended: End = "kill" if self.fs.crashed or stopped else "clean"
-        if end == "power" and not self.judged:
+        if end == "power" and not self.checked:
             ended = "power"
         power, seed = random.random() < 0.5, random.getrandbits(32)
         if power:
@@ -121,12 +121,12 @@ class WholeCluster(Cluster):
         else:
             self.fs, self.fold = self.fs.reboot("kill", seed=seed), self.fold.kill()
         self._say(f"the store ended: {ended}")
-        if self.judged:  # a start that failed may have dated a gap
+        if self.checked:  # a start that failed may have dated a gap
             await self._pass(random.choice((0, random.uniform(0, 3))))
         return ended
 
     async def _use(self, end: End, *, last: bool) -> bool:
-        random, disk, self.judged = self.random, FaultyFs(self.fs), False
+        random, disk, self.checked = self.random, FaultyFs(self.fs), False
         self.writer.begin()
         async with sim_store(
             disk,
@@ -140,7 +140,7 @@ class WholeCluster(Cluster):
         ) as link:
             now = Moment(self.clock.now_ms(), self.clock.now_ms())
             await self.history.judge(link, end, now)
-            self.judged = True
+            self.checked = True
             play = Play(link, self.history, self.clock)
             if not last and random.random() < 0.5:
                 self.fs.crash_at = self.fs.calls + random.randrange(1, 600)

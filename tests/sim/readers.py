@@ -30,7 +30,7 @@ class Reader:
         self.world, self.topic = world, topic
         self.random = world.random
         self.epoch = self.seq = 0
-        self.shown: dict[int, dict[int, str]] = {}
+        self.tags: dict[int, dict[int, str]] = {}
         self.gaps: dict[int, set[int]] = {}
 
     @property
@@ -49,29 +49,29 @@ class Reader:
             assert next_after_seq == item.seq
             self.gaps.setdefault(self.epoch, set()).add(item.seq)
         else:
-            shown, book = self.shown.setdefault(self.epoch, {}), self.world.book.topics.get(self.epoch)
+            tags, book = self.tags.setdefault(self.epoch, {}), self.world.book.topics.get(self.epoch)
             for seq, row in enumerate(item.to_rows(), self.seq + 1):
                 assert row.seq == seq, f"{self.topic}: {seq} was to come, and {row.seq} came"
                 assert row.tag is not None
-                shown[seq] = row.tag
+                tags[seq] = row.tag
                 if book is not None:
                     book.see(seq, row.tag)
             assert next_after_seq == item.last_seq
         self.seq = next_after_seq
 
-    def judge(self) -> None:
+    def check(self) -> None:
         """Check at the end that every surviving record was read at its seq, and that gaps cover every loss."""
         book = self.world.book.current(self.topic)
         if book is None:
             return
-        shown = self.shown.get(book.epoch, {})
+        tags = self.tags.get(book.epoch, {})
         there = {record.seq: record.tag for record in book.records}
-        missed = [seq for seq in there if shown.get(seq) != there[seq]]
+        missed = [seq for seq in there if tags.get(seq) != there[seq]]
         assert not missed, f"{self.topic}: seqs {missed[:5]} were not shown"
         told = self.gaps.get(book.epoch, set())
         gaps = {gap.seq for gap in book.gaps}
         assert told == gaps, f"{self.topic}: gaps at {sorted(gaps)}, told {sorted(told)}"
-        assert all(seq in there or book.in_gap(seq, seq) for seq in shown), f"{self.topic}: shown, gone, and no gap"
+        assert all(seq in there or book.in_gap(seq, seq) for seq in tags), f"{self.topic}: shown, gone, and no gap"
 
 
 class Follower(Reader):
@@ -155,5 +155,5 @@ class Auditor:
             if record.seq <= page.state.fold_seq:
                 assert record.key is not None
                 expected[record.key] = record.seq if record.op == Op.PUT else 0
-        found = {key: entry.seq if entry else 0 for key, entry in zip(KEYS, page.entries, strict=True)}
-        assert found == expected, f"{self.topic}: fold and log differ at {page.state.fold_seq}"
+        entries = {key: entry.seq if entry else 0 for key, entry in zip(KEYS, page.entries, strict=True)}
+        assert entries == expected, f"{self.topic}: fold and log differ at {page.state.fold_seq}"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def seeds(count: int) -> list[int]:
     """Return the seed of EDDYLINE_TEST_SEED, else EDDYLINE_TEST_SEEDS many, else `count` of them."""
-    asked = os.environ.get("EDDYLINE_TEST_SEED", "")
-    return [int(asked)] if asked else list(range(int(os.environ.get("EDDYLINE_TEST_SEEDS", count))))
+    seed = os.environ.get("EDDYLINE_TEST_SEED", "")
+    return [int(seed)] if seed else list(range(int(os.environ.get("EDDYLINE_TEST_SEEDS", count))))
 
 
 @contextmanager

@@ -95,8 +95,8 @@ async def create_topics(world: World, link: Shard) -> None:
 
 def truth_of(book: TopicBook) -> Truth:
     """Return a topic's final records. The fold of a DISK topic may be ahead of its log by unknown records."""
-    told = [Record(op=Op.GAP, seq=gap.seq, data=encode_gap(gap)) for gap in book.gaps]
-    rows = {record.seq: record for record in (*book.records, *told)}
+    gap_rows = [Record(op=Op.GAP, seq=gap.seq, data=encode_gap(gap)) for gap in book.gaps]
+    rows = {record.seq: record for record in (*book.records, *gap_rows)}
     is_known = book.durability is Durability.FSYNC
     return Truth(book.kind, book.gone, 0, Past(rows=rows), sorted(rows), fold_is_known=is_known)
 
@@ -117,10 +117,10 @@ async def test_subscribers_get_the_logs_records_under_all_faults_of_the_store(
         world.companions += [around, *watching]
         await world.play()
         topics = {epoch: truth_of(book) for epoch, book in world.book.topics.items()}
-        shown = 0
+        count = 0
         for subscriber in watching:
             for view in subscriber.views:
                 judge = Judge(view, topics)
                 judge.go()
-                shown += judge.count + judge.levels
-        assert shown, "nobody was shown anything"
+                count += judge.count + judge.levels
+        assert count, "nobody was shown anything"

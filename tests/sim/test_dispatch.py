@@ -165,7 +165,7 @@ async def test_backlogged_bands_share_by_their_weights_and_b0_gives_way_under_la
             for tail in machine.tails:
                 for _ in range(6_000 // topics_a_band):
                     machine.append(tail)
-            found = []
+            results = []
             for slowed in (False, True):
                 while machine.stats.reading.slows_b0 is not slowed:
                     await machine.step()
@@ -174,10 +174,10 @@ async def test_backlogged_bands_share_by_their_weights_and_b0_gives_way_under_la
                     await machine.step()
                     if machine.stats.reading.slows_b0 is not slowed:
                         break
-                found.append(shares(before, machine.stats.served_records))
+                results.append(shares(before, machine.stats.served_records))
         assert machine.stats.reading.step is LadderStep.SLOW_B0
         assert min(len(tail.waiting) + tail.ring.end_seq - tail.ring.open_seq for tail in machine.tails) > 0
-        plain, slow = found
+        plain, slow = results
         for band in range(BANDS):
             assert plain[band] == pytest.approx(WEIGHTS[band] / sum(WEIGHTS), rel=0.1)
         assert slow[0] < plain[0] / 4

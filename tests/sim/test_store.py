@@ -61,7 +61,7 @@ def populate(world: World) -> None:
     for topic in SOURCED:
         world.actors.append(SourceWriter(world, f"source-{topic}", topic))
     for topic in CHURNED:
-        world.actors.append(TopicChurner(world, f"TopicChurner-{topic}", topic))
+        world.actors.append(TopicChurner(world, f"Churner-{topic}", topic))
     for topic in (*TOPICS, *CHURNED):
         world.actors.append(Follower(world, topic))
         world.actors.append(Poller(world, topic))
@@ -76,5 +76,5 @@ async def test_store_keeps_its_promises(seed: int, capsys: pytest.CaptureFixture
         await world.play()
         for actor in world.actors:
             if isinstance(actor, Reader):
-                actor.judge()
+                actor.check()
         assert sum(len(topic.records) for topic in world.book.topics.values()) > 100, "the simulation did nothing"

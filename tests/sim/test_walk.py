@@ -65,7 +65,7 @@ class Walk:
             if not self.fs.crashed or not _only_crashes(error):
                 raise
         ended: End = "kill" if self.fs.crashed or stopped else "clean"
-        if end == "power" and not self.judged:
+        if end == "power" and not self.checked:
             ended = "power"
         power = random.random() < 0.5
         seed = random.getrandbits(32)
@@ -78,7 +78,7 @@ class Walk:
 
     async def use(self, end: End, steps: int) -> bool:
         """Run one life; True = the disk failed in it, so that it ends like a kill."""
-        random, disk, self.judged = self.random, FaultyFs(self.fs), False
+        random, disk, self.checked = self.random, FaultyFs(self.fs), False
         async with sim_store(
             disk,
             self.fold,
@@ -92,7 +92,7 @@ class Walk:
         ) as link:
             now = Moment(self.clock.now_ms(), self.clock.now_ms())
             await self.history.judge(link, end, now)
-            self.judged = True
+            self.checked = True
             await settle()
             play = Play(link, self.history, self.clock)
             if steps and random.random() < 0.5:
@@ -124,11 +124,11 @@ class Walk:
         model = topic.model
         model.kept.settle(play.now.age_ms)
         after_seq = self.random.randint(0, model.kept.head_seq)
-        found = await read_items(play.link, topic.name, after_seq)
+        items = await read_items(play.link, topic.name, after_seq)
         if play.link.status().read_only_reason:
             return  # the disk failed while this read moved the floor
-        assert found == model.kept.read(after_seq), (
-            f"{topic.name} after {after_seq}: {found}, not {model.kept.read(after_seq)}"
+        assert items == model.kept.read(after_seq), (
+            f"{topic.name} after {after_seq}: {items}, not {model.kept.read(after_seq)}"
         )
 
 

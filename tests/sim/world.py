@@ -123,7 +123,7 @@ class World:
                 checkpoint_interval_ms=1_000,
             ) as link:
                 self.fs.crash_at = None
-                await self.book.judge(link, power=self.power)
+                await self.book.check(link, power=self.power)
                 self.power = False
                 if not last and self.random.random() < 0.7:
                     self.fs.crash_at = self.fs.calls + self.random.randrange(1, CRASH_CALLS_MAX)
@@ -218,7 +218,7 @@ class World:
             still = [one for one in everybody if not one.content]
             assert self.clock.monotonic_s() < end_s, f"never content: {still}"
             await sleep(self.clock, 0.1)
-        await self.book.judge(link, power=False)
+        await self.book.check(link, power=False)
 
 
 def _only_crashes(error: BaseException) -> bool:

@@ -1,9 +1,8 @@
 """Writers of a simulation, each with its own way of retrying and its own guarantees.
 
-`Plain` never retries. `Keyed` retries under its idempotency key until it is answered. `Mover` retries
-by its position, and goes back to the stored one after a power failure. `Compare` writes with the version or head
-it has read as a condition. `SourceWriter` continues at the position of its lease. `TopicChurner` creates and deletes a topic
-under one name.
+`Plain` never retries. `Keyed` retries under its idempotency key until it is answered. `Mover` retries by its position, and
+goes back to the stored one after a power failure. `Compare` writes with the version or head it has read as a condition.
+`SourceWriter` continues at the position of its lease. `TopicChurner` creates and deletes a topic under one name.
 """
 
 from __future__ import annotations

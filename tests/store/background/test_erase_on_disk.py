@@ -39,11 +39,11 @@ class Payloads:
 
 def files_with(directory: Path, payload: bytes) -> set[str]:
     """Return the kinds of files below the data directory that hold these bytes."""
-    found = set()
+    kinds = set()
     for path in directory.rglob("*"):
         if path.is_file() and payload in path.read_bytes():
-            found.add(path.relative_to(directory).parts[0] + ("-base" if path.name.startswith("base") else ""))
-    return found
+            kinds.add(path.relative_to(directory).parts[0] + ("-base" if path.name.startswith("base") else ""))
+    return kinds
 
 
 async def sealed(link: Shard, name: str) -> None:
@@ -68,7 +68,7 @@ async def fill(link: Shard, payloads: Payloads, name: str, *, kv: bool, secret: 
     """Append records that end in segment and base (if the topic has a fold), then records in the WAL alone."""
     for place in ("segment", "wal"):
         mine = payloads.make(f"{name} {place}", secret=secret)
-        others = payloads.make(f"{name} {place} beside", secret=name.startswith("gone"))
+        others = payloads.make(f"{name} {place} live", secret=name.startswith("gone"))
         if kv:
             keys = (f"secret-{place}".encode(), f"kept-{place}".encode())
             records = [Record(op=Op.PUT, key=key, data=data) for key, data in zip(keys, (mine, others), strict=True)]
@@ -118,12 +118,12 @@ async def test_no_deleted_payload_is_on_disk_after_an_erasure(tmp_path: Path) ->
         for name, payload in payloads.kept.items():
             assert files_with(data, payload), name
         assert [row.data for row in await all_rows(link, "log")] == [
-            payloads.kept["log segment beside"],
-            payloads.kept["log wal beside"],
+            payloads.kept["log segment live"],
+            payloads.kept["log wal live"],
         ]
         page = await link.batch_get_entries("kv", [b"kept-segment", b"secret-segment", b"secret-wal"])
         assert [entry.data if entry else None for entry in page.entries] == [
-            payloads.kept["kv segment beside"],
+            payloads.kept["kv segment live"],
             None,
             None,
         ]

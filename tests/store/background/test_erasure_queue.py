@@ -36,17 +36,17 @@ SECRET = b"SECRET"
 
 def bytes_on(fs: SimFs) -> bytes:
     """Return all bytes on the disk but the catalog's."""
-    found: list[bytes] = []
+    contents: list[bytes] = []
 
     def walk(path: str) -> None:
         for name, node in fs._directory(Layout(settings().directory).data_dir / path).names.items():
             if hasattr(node, "names"):
                 walk(f"{path}{name}/")
             else:
-                found.append(bytes(node.data))
+                contents.append(bytes(node.data))
 
     walk("")
-    return b"".join(found)
+    return b"".join(contents)
 
 
 async def two_rows(link: Shard, name: str = "kv") -> Topic:
@@ -94,10 +94,10 @@ async def working(link: Shard) -> AsyncIterator[None]:
 
 async def erased(link: Shard, name: str = "kv") -> list[EraseProgress]:
     async with working(link):
-        return await asked(link, name)
+        return await erase_progress(link, name)
 
 
-async def asked(link: Shard, name: str = "kv") -> list[EraseProgress]:
+async def erase_progress(link: Shard, name: str = "kv") -> list[EraseProgress]:
     return [progress async for progress in link.erase_topic(name)]
 
 
@@ -271,7 +271,7 @@ async def test_a_stop_waits_for_the_fold_that_is_being_erased(monkeypatch: pytes
 
 async def _refusal(link: Shard, name: str = "kv") -> Exception | None:
     try:
-        await asked(link, name)
+        await erase_progress(link, name)
     except Exception as error:
         return error
     return None
@@ -305,7 +305,7 @@ async def test_an_erasure_waits_for_a_reader_of_an_old_segment() -> None:
         topic = await two_rows(link)
         await link.delete_records("kv", match=A)
         extent = extent_of(topic)
-        task = tasks.create_task(asked(link))
+        task = tasks.create_task(erase_progress(link))
         await pass_until_done(clock, task, 10)
         assert not task.done()
         assert SECRET in bytes_on(fs)

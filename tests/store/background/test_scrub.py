@@ -49,8 +49,8 @@ async def test_damage_is_counted_and_logged_once(caplog: pytest.LogCaptureFixtur
             await later(link, clock, 1)
         assert link._parts.maintenance._scrubber.pass_count >= 2
         assert link.status().corrupt_count == 1
-        said = [record for record in caplog.records if record.message == "corruption_found"]
-        assert len(said) == 1
+        messages = [record for record in caplog.records if record.message == "corruption_found"]
+        assert len(messages) == 1
         with pytest.raises(DataCorrupt) as refused:
             await all_rows(link, "log")
         assert refused.value.metadata["file"] == str(paths[1])

@@ -41,9 +41,9 @@ async def seal(link: Shard) -> None:
     assert len(list(topic.segments)) == 1
 
 
-async def marked(link: Shard, last_seq: int, **asked: object) -> set[int]:
+async def marked(link: Shard, last_seq: int, **options: object) -> set[int]:
     """Return the ends, among reads from each seq, that are marked as ends of an append."""
-    reads = [await link.read_records("log", after_seq=seq, **asked) for seq in range(last_seq)]  # type: ignore[arg-type]
+    reads = [await link.read_records("log", after_seq=seq, **options) for seq in range(last_seq)]  # type: ignore[arg-type]
     return {read.next_after_seq for read in reads if read.batch_end}
 
 
@@ -68,9 +68,9 @@ async def test_no_mark_lies_within_an_append_though_all_have_one_time(max_bytes:
         ends = await append_all(link, clock, apart_s=0.0)
         if is_sealed:
             await seal(link)
-        found = await marked(link, sum(SIZES), max_bytes=max_bytes)
-        assert found <= ends
-        assert sum(SIZES) in found, "the head is an end"
+        marked_ends = await marked(link, sum(SIZES), max_bytes=max_bytes)
+        assert marked_ends <= ends
+        assert sum(SIZES) in marked_ends, "the head is an end"
 
 
 async def test_filtered_records_are_examined_up_to_the_end_of_an_append() -> None:

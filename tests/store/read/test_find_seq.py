@@ -40,15 +40,15 @@ async def filled(store: PlacedStore, place: Place | None, config: TopicConfig = 
 
 
 async def by_commit(store: PlacedStore, second: float) -> int:
-    found = await store.link.find_seq("t", commit_time_ms=START_MS + round(second * 1000))
-    assert found.found == (found.seq <= found.head_seq)
-    return found.seq
+    result = await store.link.find_seq("t", commit_time_ms=START_MS + round(second * 1000))
+    assert result.found == (result.seq <= result.head_seq)
+    return result.seq
 
 
 async def by_source(store: PlacedStore, time_ns: int) -> int:
-    found = await store.link.find_seq("t", source_time_ns=time_ns)
-    assert found.found == (found.seq <= found.head_seq)
-    return found.seq
+    result = await store.link.find_seq("t", source_time_ns=time_ns)
+    assert result.found == (result.seq <= result.head_seq)
+    return result.seq
 
 
 def tag(value: str) -> Match:
@@ -81,8 +81,8 @@ async def test_deleted_and_evicted_records_are_not_returned(place: Place | None)
             await store.put()
         assert [await by_commit(store, second) for second in (0, 0.5, 1, 3)] == [2, 5, 5, 5]
         assert [await by_source(store, time) for time in (1, 60, 61)] == [5, 5, 6]
-        found = await store.link.find_seq("t", commit_time_ms=0)
-        assert (found.earliest_seq, found.head_seq) == (2, 5)
+        result = await store.link.find_seq("t", commit_time_ms=0)
+        assert (result.earliest_seq, result.head_seq) == (2, 5)
         await store.link.delete_records("t", before_seq=99)
         assert await by_commit(store, 0) == 6
 

@@ -89,13 +89,13 @@ async def test_range_is_one_snapshot_while_writes_go_on() -> None:
         await kv_topic(link)
         await append(link, "kv", puts(*pairs(MANY, "old")))
         async with aclosing(link.range_entries("kv")) as pages:
-            found = pairs_of(await anext(pages))
+            entries = pairs_of(await anext(pages))
             await append(link, "kv", puts(*pairs(MANY, "new"), ("zzz", "new")))
             await append(link, "kv", puts(*((key, None) for key, _ in pairs(MANY, ""))))
             async for page in pages:
                 assert page.state.fold_seq == MANY
-                found += pairs_of(page)
-        assert found == [(key.encode(), b"old") for key, _ in pairs(MANY, "")]
+                entries += pairs_of(page)
+        assert entries == [(key.encode(), b"old") for key, _ in pairs(MANY, "")]
         now = [pairs_of(page) async for page in link.range_entries("kv")]
         assert now == [[(b"zzz", b"new")]]
 

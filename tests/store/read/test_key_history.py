@@ -34,10 +34,10 @@ async def filled(store: PlacedStore, config: TopicConfig = PLAIN) -> None:
 
 
 async def events(store: PlacedStore, key: bytes = b"k", after_seq: int = 0, limit: int = 0) -> list[int | Gap]:
-    found: list[int | Gap] = []
+    items: list[int | Gap] = []
     async for item in store.link.key_history("t", key, after_seq=after_seq, limit=limit):
-        found += item.seq_list() if isinstance(item, Batch) else [item]
-    return found
+        items += item.seq_list() if isinstance(item, Batch) else [item]
+    return items
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -115,14 +115,14 @@ async def test_history_ends_at_the_head_of_its_start_and_survives_concurrent_cha
     monkeypatch.setattr(history, "ANSWER_PIECES", 1)
     async with placed_store(Place.FRAMES) as store:
         await filled(store, TopicConfig(cap_records=6))
-        found: list[int | Gap] = []
+        items: list[int | Gap] = []
         async for item in store.link.key_history("t", b"k"):
-            found += item.seq_list() if isinstance(item, Batch) else [item]
-            if found == [1]:
+            items += item.seq_list() if isinstance(item, Batch) else [item]
+            if items == [1]:
                 await store.seal()
                 await append(store.link, "t", puts(("k", "4"), ("k", "5"), ("k", "6")))
                 await store.link.get_topic("t")
-        assert found == [1, Gap(3, 3, GapReason.CAP), 4, 6]
+        assert items == [1, Gap(3, 3, GapReason.CAP), 4, 6]
 
 
 async def test_history_of_a_topic_deleted_meanwhile_ends_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

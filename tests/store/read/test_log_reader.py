@@ -135,13 +135,13 @@ async def test_filtered_reads_in_steps_return_the_same_as_one_read() -> None:
             await append(link, "kv", puts(*((f"{i % 3}{i}", str(i)) for i in range(start, start + 5))))
         wanted = RecordFilter(key_prefixes=(b"1",))
         for limit in (1, 2, 3, 7):
-            found, after_seq = list[int](), 0
+            read_seqs, after_seq = list[int](), 0
             while after_seq < 60:
                 read = await link.read_records("kv", after_seq=after_seq, limit=limit, record_filter=wanted)
                 assert len(seqs(read)) <= limit
                 assert read.next_after_seq > after_seq
-                found, after_seq = found + seqs(read), read.next_after_seq
-            assert found == list(range(2, 61, 3))
+                read_seqs, after_seq = read_seqs + seqs(read), read.next_after_seq
+            assert read_seqs == list(range(2, 61, 3))
 
 
 async def test_wait_ends_with_a_record_or_with_its_time() -> None:
@@ -179,9 +179,9 @@ async def test_cursor_above_the_head_is_refused_and_of_another_epoch_gets_a_gap(
     async with sim_store() as link:
         epoch = await log_topic(link)
         await append(link, "log", rows("a"))
-        for known in (0, epoch):
+        for cursor_epoch in (0, epoch):
             with pytest.raises(CursorAhead) as ahead:
-                await link.read_records("log", after_seq=2, epoch=known)
+                await link.read_records("log", after_seq=2, epoch=cursor_epoch)
             assert ahead.value.head_seq == 1
         read = await link.read_records("log", after_seq=2, epoch=epoch + 7)
         assert read.items[0] == Gap(0, 0, GapReason.RECREATED, old_epoch=epoch + 7, new_epoch=epoch)

@@ -93,7 +93,7 @@ async def _scan(link: Shard) -> None:
 
 async def _check_slots(link: Shard) -> None:
     """Check that all slots are free, and no more than there are."""
-    await link.batch_get_entries("kv", [b"k"])  # behind all that was asked of the fold's thread
+    await link.batch_get_entries("kv", [b"k"])  # after all earlier jobs of the fold's thread
     scans = [link.range_entries("kv") for _ in range(VIEWS_MAX)]
     for scan in scans:
         await anext(scan)

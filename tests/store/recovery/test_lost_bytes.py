@@ -130,16 +130,16 @@ async def test_a_start_logs_the_proof_of_a_loss(
     fs = await killed(six_appends(Durability.DISK))
     if not is_marked:
         fs.written_mark = None
-    said = []
+    logged = []
     for seed in range(16):  # of some nothing is lost
         async with sim_store(fs.reboot(kind, seed=seed), SimFold(0), ManualClock()) as link:
             gaps = (await read_all(link, "log"))[1]
-        found = [record for record in caplog.records if record.message == "acknowledged records may be lost"]
-        assert len(found) == len(gaps)
-        said += [str(vars(record)) for record in found]
+        warnings = [record for record in caplog.records if record.message == "acknowledged records may be lost"]
+        assert len(warnings) == len(gaps)
+        logged += [str(vars(record)) for record in warnings]
         caplog.clear()
-    assert said
-    assert all(word in line for line in said)
+    assert logged
+    assert all(word in line for line in logged)
 
 
 async def test_a_start_killed_at_any_call_decides_the_same() -> None:

@@ -239,8 +239,8 @@ async def test_gaps_of_a_stream_are_in_its_log_and_do_not_count_as_records(seale
 
     async def look(link: Shard) -> None:
         result = await link.read_records("log", after_seq=0)
-        found = [row for item in result.items if isinstance(item, Batch) for row in item.to_rows()]
-        assert [row.data for row in found if row.op == Op.APPEND] == [b"1", b"2"]
+        rows_read = [row for item in result.items if isinstance(item, Batch) for row in item.to_rows()]
+        assert [row.data for row in rows_read if row.op == Op.APPEND] == [b"1", b"2"]
         assert (await link.get_topic("log")).record_count == 2
         assert (await link.get_source("orders")).position == b"1"
 

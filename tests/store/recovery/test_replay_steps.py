@@ -39,15 +39,15 @@ def steps_each_frame(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def applied(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
     """Locations of the frames that a replay applies."""
-    found: list[Location] = []
+    locations: list[Location] = []
     apply = Replay._apply
 
     def counted(replay: Replay, frame: Frame, location: Location) -> None:
-        found.append(location)
+        locations.append(location)
         apply(replay, frame, location)
 
     monkeypatch.setattr(Replay, "_apply", counted)
-    return found
+    return locations
 
 
 async def fill(link: Shard) -> None:

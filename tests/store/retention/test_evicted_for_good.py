@@ -50,13 +50,13 @@ async def check(link: Shard) -> None:
         assert (gap.first_seq, gap.last_seq, gap.reason) == (1, LAST_SEQ - 1, GapReason.CAP)
         assert isinstance(record, Record)
         assert (record.seq, record.data) == (LAST_SEQ, VALUES[-1].encode())
-        # After a power failure: seqs that a DISK topic had reserved, and nobody was given.
+        # After a power failure: seqs that a DISK topic had reserved and never assigned.
         assert all(isinstance(item, Gap) and item.reason is GapReason.UNSYNCED for item in behind)
-    found: list[Record] = []
+    entries: list[Record] = []
     async for page in link.range_entries("kv"):
         if page.batch is not None:
-            found += page.batch.to_rows()
-    assert [(entry.key, entry.seq, entry.data) for entry in found] == [(b"k", LAST_SEQ, VALUES[-1].encode())]
+            entries += page.batch.to_rows()
+    assert [(entry.key, entry.seq, entry.data) for entry in entries] == [(b"k", LAST_SEQ, VALUES[-1].encode())]
 
 
 async def seal(link: Shard) -> None:

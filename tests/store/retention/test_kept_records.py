@@ -198,7 +198,7 @@ async def test_reads_and_deletes_of_a_topic_at_its_cap_do_not_wait_for_the_appen
         async with asyncio.TaskGroup() as tasks:
             writing = tasks.create_task(write())
             await settle()
-            asked = [
+            calls = [
                 tasks.create_task(link.get_topic("full")),
                 tasks.create_task(link.read_records("full", after_seq=0, limit=10)),
                 tasks.create_task(link.delete_records("full", before_seq=2)),
@@ -206,7 +206,7 @@ async def test_reads_and_deletes_of_a_topic_at_its_cap_do_not_wait_for_the_appen
             for _ in range(20):
                 await settle()
             writing.cancel()
-            done = [task.done() for task in asked]
+            done = [task.done() for task in calls]
         assert all(done), done
 
 
@@ -219,16 +219,16 @@ async def test_delete_and_append_that_both_wait_for_a_floor_do_not_wait_for_each
         match = Match(MatchField.KEY, MatchKind.EQ, b"a")
         for turns, more in product(range(30), range(8)):
             async with asyncio.TaskGroup() as tasks:
-                asked: list[asyncio.Task[object]] = [tasks.create_task(link.delete_records("kv", match=match))]
+                calls: list[asyncio.Task[object]] = [tasks.create_task(link.delete_records("kv", match=match))]
                 await _turns(turns)
                 clock.advance(2)
-                asked.append(tasks.create_task(link.get_topic("kv")))
+                calls.append(tasks.create_task(link.get_topic("kv")))
                 await _turns(more)
-                asked.append(tasks.create_task(append(link, "kv", puts(("a", "1")))))
+                calls.append(tasks.create_task(append(link, "kv", puts(("a", "1")))))
                 for _ in range(5):
                     await settle()
-                done = [task.done() for task in asked]
-                for task in asked:
+                done = [task.done() for task in calls]
+                for task in calls:
                     task.cancel()
             assert all(done), (turns, more, done)
 

@@ -218,14 +218,14 @@ async def test_append_in_flight_is_above_the_bound() -> None:
 async def test_concurrent_deletes_count_each_record_once(place: Place) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a", "b"] * 10, ["a", "b"] * 10)
-        asked = [
+        deletes = [
             store.link.delete_records("t", match=tag("a")),
             store.link.delete_records("t", match=tag("", MatchKind.PREFIX)),
             store.link.delete_records("t", before_seq=20),
             store.link.delete_records("t", match=key(b"ka")),
         ]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in asked]
+            tasks = [group.create_task(one) for one in deletes]
         assert sum(task.result().deleted_count for task in tasks) == 40
         info = await store.link.get_topic("t")
         assert (info.record_count, info.record_bytes) == (0, 0)

@@ -23,7 +23,7 @@ SEEDS = 60
 class RetentionLife(TopicLife):
     """A topic's history, with checks of all reads."""
 
-    async def judge(self) -> None:
+    async def check(self) -> None:
         model, link = self.model, self.store.link
         info = await link.get_topic("t")
         seen = (info.head_seq, info.evict_floor, info.earliest_seq, info.record_count, info.record_bytes)
@@ -43,11 +43,11 @@ class RetentionLife(TopicLife):
     async def _judge_times(self) -> None:
         at_ms, at_ns = self.now_ms - self.random.choice((0, 125, 500, 1_000)), self.random.randint(-2, 9)
         by_commit = [row.seq for row in self.model.records if row.ts_ms >= at_ms]
-        found = await self.store.link.find_seq("t", commit_time_ms=at_ms)
-        assert (found.seq, found.found) == (by_commit[0] if by_commit else self.model.head_seq + 1, bool(by_commit))
+        result = await self.store.link.find_seq("t", commit_time_ms=at_ms)
+        assert (result.seq, result.found) == (by_commit[0] if by_commit else self.model.head_seq + 1, bool(by_commit))
         by_source = [row.seq for row in self.model.records if row.source_ts_ns and row.source_ts_ns >= at_ns]
-        found = await self.store.link.find_seq("t", source_time_ns=at_ns)
-        assert (found.seq, found.found) == (by_source[0] if by_source else self.model.head_seq + 1, bool(by_source))
+        result = await self.store.link.find_seq("t", source_time_ns=at_ns)
+        assert (result.seq, result.found) == (by_source[0] if by_source else self.model.head_seq + 1, bool(by_source))
 
     async def _judge_keys(self) -> None:
         key, link = self.random.choice(KEYS[1:]), self.store.link
@@ -104,5 +104,5 @@ class RetentionLife(TopicLife):
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_store_keeps_the_records_that_the_semantics_define(seed: int) -> None:
     run = RetentionLife(seed)
-    await run.run(run.judge)
+    await run.run(run.check)
     assert run.model.evict_reason in (None, GapReason.CAP, GapReason.TTL, GapReason.EPHEMERAL)

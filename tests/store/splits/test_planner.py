@@ -59,16 +59,16 @@ async def filled(store: PlacedStore, count: int = 10, config: TopicConfig | None
         await append(store.link, "t", rows(*(f"{number}-{row}" for row in range(3))))
 
 
-async def cut(store: PlacedStore, **asked: object) -> list[tuple[int, int, int]]:
+async def cut(store: PlacedStore, **request: object) -> list[tuple[int, int, int]]:
     """Plan splits. Returns first, last and record count of each."""
-    _, splits = await planned(store.link, "t", PlanRequest(**asked))  # type: ignore[arg-type]
+    _, splits = await planned(store.link, "t", PlanRequest(**request))  # type: ignore[arg-type]
     return [split[1:4] for split in splits]
 
 
 async def seqs(store: PlacedStore, split: Split, split_filter: SplitFilter = ALL) -> list[int | Gap]:
     """Read a split: seqs of records, and gaps."""
-    found = await read_split(store.link, "t", split, epoch=1, split_filter=split_filter)
-    return [item.seq if isinstance(item, Record) else item for item in found.items]
+    result = await read_split(store.link, "t", split, epoch=1, split_filter=split_filter)
+    return [item.seq if isinstance(item, Record) else item for item in result.items]
 
 
 async def frames_of(store: PlacedStore, split: Split, columns: Sequence[str] = ()) -> list[SplitFrame]:
@@ -252,9 +252,9 @@ async def test_deleted_records_are_hidden_and_counted() -> None:
             await append(store.link, "t", Batch.from_rows([Record(key=key.encode())] * 3))
         await store.seal()
         await store.link.delete_records("t", match=K, before_seq=9)
-        found = await read_split(store.link, "t", Split(SplitKind.LOG, 1, 12), epoch=1)
-        assert [item.seq for item in found.items] == [4, 5, 6, 9, 10, 11, 12]
-        assert found.counts == SplitCounts(7, 0, 5, 0)
+        result = await read_split(store.link, "t", Split(SplitKind.LOG, 1, 12), epoch=1)
+        assert [item.seq for item in result.items] == [4, 5, 6, 9, 10, 11, 12]
+        assert result.counts == SplitCounts(7, 0, 5, 0)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -283,12 +283,12 @@ async def test_lost_seqs_count_at_their_place_and_their_gap_comes_at_its_record(
         if seals:
             await store.seal()
         _, (split,) = await planned(store.link, "t", PlanRequest())
-        found = await read_split(store.link, "t", split, epoch=1)
-        *before, gap, after = found.items
+        result = await read_split(store.link, "t", split, epoch=1)
+        *before, gap, after = result.items
         assert isinstance(gap, Gap)
         assert isinstance(after, Record)
         assert (len(before), gap.first_seq, gap.reason, after.seq) == (30, 31, GapReason.UNSYNCED, split.last)
-        assert found.counts == SplitCounts(31, split.last - 31, 0, 0)
+        assert result.counts == SplitCounts(31, split.last - 31, 0, 0)
         assert split.record_count == 31
         front, rest = split._replace(last=40), split._replace(first=41)
         assert (await read_split(store.link, "t", front, epoch=1)).counts == SplitCounts(30, 10, 0, 0)
@@ -301,9 +301,9 @@ async def test_only_the_requested_columns_are_sent_in_schema_order(place: Place)
         await filled(store)
         await store.put()
         schema, *batches, _ = await frames_of(store, Split(SplitKind.LOG, 1, 30), ("seq", "data"))
-        told = ipc.read_schema(pa.py_buffer(schema.message))  # type: ignore[union-attr]
-        assert told.names == ["seq", "data"]
-        table = pa.Table.from_batches([ipc.read_record_batch(pa.py_buffer(each.message), told) for each in batches])  # type: ignore[union-attr]
+        sent = ipc.read_schema(pa.py_buffer(schema.message))  # type: ignore[union-attr]
+        assert sent.names == ["seq", "data"]
+        table = pa.Table.from_batches([ipc.read_record_batch(pa.py_buffer(each.message), sent) for each in batches])  # type: ignore[union-attr]
         assert table.column("seq").to_pylist() == list(range(1, 31))
         assert table.column("data").to_pylist()[:4] == [b"0-0", b"0-1", b"0-2", b"1-0"]
 
@@ -351,15 +351,15 @@ async def test_a_log_may_be_sealed_and_merged_during_a_read() -> None:
         await filled(store)
         await store.seal()
         await append(store.link, "t", rows("x", "y"))
-        found: list[int] = []
+        result: list[int] = []
         async with aclosing(store.link.read_split("t", SplitRead(Split(SplitKind.LOG, 1, 32)), epoch=1)) as frames:
             async for frame in frames:
                 if isinstance(frame, ArrowMessage):
                     batch = ipc.read_record_batch(pa.py_buffer(frame.message), arrow_schema())
-                    found += batch.column("seq").to_pylist()
+                    result += batch.column("seq").to_pylist()
                     await store.seal()
                     await merge_all(store)
-        assert found == list(range(1, 33))
+        assert result == list(range(1, 33))
         assert len(store.topic("t").segments) == 1
 
 
@@ -438,7 +438,7 @@ async def test_splits_that_no_plan_can_return_are_refused(split: Split, error: t
 
 
 @pytest.mark.parametrize(
-    ("asked", "error"),
+    ("plan", "error"),
     [
         (PlanRequest(after_seq=31), CursorAhead),
         (PlanRequest(end_seq=32), CursorAhead),
@@ -449,11 +449,11 @@ async def test_splits_that_no_plan_can_return_are_refused(split: Split, error: t
         (PlanRequest(split_filter=SplitFilter(share_count=65_537)), InvalidArgument),
     ],
 )
-async def test_invalid_plans_are_refused(asked: PlanRequest, error: type[EddylineError]) -> None:
+async def test_invalid_plans_are_refused(plan: PlanRequest, error: type[EddylineError]) -> None:
     async with placed_store(Place.FRAMES) as store:
         await filled(store)
         with pytest.raises(error):
-            await store.link.plan_splits("t", asked)
+            await store.link.plan_splits("t", plan)
 
 
 async def test_another_epoch_is_refused() -> None:

@@ -160,8 +160,8 @@ async def test_row_numbers_above_the_bases_are_refused() -> None:
         _, (split, *_) = await planned(store.link, "t", PlanRequest(as_of_seq=6))
         with pytest.raises(InvalidArgument):
             await read_split(store.link, "t", split._replace(last=3), epoch=1)
-        found = await read_split(store.link, "t", split._replace(first=1, last=1), epoch=1)
-        assert [item.seq for item in found.items] == [3]
+        result = await read_split(store.link, "t", split._replace(first=1, last=1), epoch=1)
+        assert [item.seq for item in result.items] == [3]
 
 
 async def test_invalid_points_are_refused() -> None:

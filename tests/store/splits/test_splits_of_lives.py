@@ -29,7 +29,7 @@ SEEDS = 60
 class SplitsLife(TopicLife):
     """A topic's history, with its splits."""
 
-    async def judge(self) -> None:
+    async def check(self) -> None:
         for after_seq in {0, self.model.evict_floor, self.random.randint(0, self.model.head_seq)}:
             end_seq = self.random.choice((0, self.random.randint(1, self.model.head_seq + 1)))
             await self._judge_log(after_seq, end_seq, self.random.choice((ALL, self._filter())))
@@ -39,10 +39,10 @@ class SplitsLife(TopicLife):
 
     async def _judge_log(self, after_seq: int, end_seq: int, split_filter: SplitFilter) -> None:
         model, link = self.model, self.store.link
-        asked = PlanRequest(
+        request = PlanRequest(
             after_seq, end_seq, None, split_filter, self.random.randint(1, 9), limit=self.random.randint(1, 3)
         )
-        plan, splits = await planned(link, "t", asked)
+        plan, splits = await planned(link, "t", request)
         first_seq = after_seq + 1 if after_seq else model.earliest_seq
         last_seq = end_seq - 1 if end_seq else model.head_seq
         assert (plan.first_seq, plan.end_seq) == (first_seq, max(last_seq + 1, first_seq))
@@ -50,11 +50,11 @@ class SplitsLife(TopicLife):
         self._check_cut(splits, first_seq, last_seq, covers=split_filter == ALL)
         items: list[Record | Gap] = []
         for split in splits:
-            found = await read_split(link, "t", split, epoch=plan.epoch, split_filter=split_filter)
+            result = await read_split(link, "t", split, epoch=plan.epoch, split_filter=split_filter)
             again = await read_split(link, "t", split, epoch=plan.epoch, split_filter=split_filter)
-            assert (found.items, found.counts) == (again.items, again.counts)
-            assert found.counts.row_count <= split.record_count
-            items += found.items
+            assert (result.items, result.counts) == (again.items, again.counts)
+            assert result.counts.row_count <= split.record_count
+            items += result.items
         expected = within(model.read(first_seq - 1), last_seq)
         assert joined(items) == [item for item in expected if isinstance(item, Gap) or _passes(item, split_filter)]
 
@@ -69,9 +69,9 @@ class SplitsLife(TopicLife):
 
     async def _judge_fold(self, seq: int) -> None:
         link, topic = self.store.link, self.store.topic("t")
-        asked = PlanRequest(as_of_seq=seq, max_records=self.random.randint(1, 5), limit=self.random.randint(1, 3))
+        request = PlanRequest(as_of_seq=seq, max_records=self.random.randint(1, 5), limit=self.random.randint(1, 3))
         try:
-            plan, splits = await planned(link, "t", asked)
+            plan, splits = await planned(link, "t", request)
         except HistoryGone as gone:
             assert topic.base is not None
             assert gone.earliest_seq == topic.base.seq > seq
@@ -80,10 +80,12 @@ class SplitsLife(TopicLife):
         newest: dict[bytes, Record] = {}
         try:
             for split in splits:
-                found = await read_split(link, "t", split, epoch=plan.epoch)
+                result = await read_split(link, "t", split, epoch=plan.epoch)
                 if split.kind is SplitKind.HISTORY:
-                    assert found.counts.row_count + found.counts.deleted_count <= split.record_count + len(self.erased)
-                for item in found.items:
+                    assert result.counts.row_count + result.counts.deleted_count <= split.record_count + len(
+                        self.erased
+                    )
+                for item in result.items:
                     if isinstance(item, Record) and item.seq > newest.get(item.key or b"", Record()).seq:
                         newest[item.key or b""] = item
         except HistoryGone:
@@ -114,8 +116,8 @@ class SplitsLife(TopicLife):
 
 
 def _passes(row: Record, split_filter: SplitFilter) -> bool:
-    found = matching(Batch.from_rows([row]), split_filter.records)
-    if found is not None and not len(found):
+    result = matching(Batch.from_rows([row]), split_filter.records)
+    if result is not None and not len(result):
         return False
     if split_filter.by_source_time:
         since, end = split_filter.source_from_ns, split_filter.source_end_ns
@@ -128,4 +130,4 @@ def _passes(row: Record, split_filter: SplitFilter) -> bool:
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_splits_return_each_record_once(seed: int) -> None:
     run = SplitsLife(seed)
-    await run.run(run.judge)
+    await run.run(run.check)

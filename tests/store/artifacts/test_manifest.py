@@ -50,13 +50,13 @@ def test_encoded_manifest_and_pointer_equal_the_golden_files() -> None:
 def test_every_changed_byte_is_refused() -> None:
     for name, decode in (("artifact-1.json", decode_manifest), ("artifact-latest-1.json", decode_pointer)):
         encoded = golden(name)
-        for at in range(len(encoded)):
+        for offset in range(len(encoded)):
             for flip in (0x01, 0x20, 0x80):
-                damaged = encoded[:at] + bytes((encoded[at] ^ flip,)) + encoded[at + 1 :]
+                damaged = encoded[:offset] + bytes((encoded[offset] ^ flip,)) + encoded[offset + 1 :]
                 with pytest.raises(ArtifactInvalid):
                     decode(damaged, "it")
             with pytest.raises(ArtifactInvalid):
-                decode(encoded[:at], "it")
+                decode(encoded[:offset], "it")
 
 
 def _resealed(**changes: object) -> bytes:

@@ -127,9 +127,9 @@ def test_remains_of_a_crash_are_removed_by_the_next_export(tmp_path: Path) -> No
         (directory / name / "data").mkdir(parents=True)
         (directory / name / "data" / "000000.sst").write_bytes(DATA)
         (directory / name / "MANIFEST.json").write_bytes(b"half")
-        for made in ("links", "tables"):  # as a read-back creates them
-            (directory / name / "scratch" / made).mkdir(parents=True)
-            (directory / name / "scratch" / made / "000000.sst").write_bytes(DATA)
+        for child in ("links", "tables"):  # as a read-back creates them
+            (directory / name / "scratch" / child).mkdir(parents=True)
+            (directory / name / "scratch" / child / "000000.sst").write_bytes(DATA)
     pointer = publish(artifact_store, manifest_of(5))
     assert {path.name for path in directory.iterdir()} == {".lock", "latest", pointer.name}
 

@@ -47,9 +47,9 @@ async def _refused(link: Shard, tmp_path: Path, number: int) -> None:
     assert not list((tmp_path / "data" / "topics").glob("**/*.tmp"))
 
 
-def _flip(path: Path, at: int) -> None:
+def _flip(path: Path, offset: int) -> None:
     encoded = bytearray(path.read_bytes())
-    encoded[at] ^= 1
+    encoded[offset] ^= 1
     path.write_bytes(encoded)
 
 
@@ -60,10 +60,10 @@ async def test_flipped_bytes_are_detected(tmp_path: Path) -> None:
         number = 0
         for path in (artifact / "MANIFEST.json", artifact / "data" / "000000.sst", pointer):
             size = path.stat().st_size
-            for at in sorted({0, 1, size // 3, size // 2, size - 2, size - 1}):
-                _flip(path, at)
+            for offset in sorted({0, 1, size // 3, size // 2, size - 2, size - 1}):
+                _flip(path, offset)
                 await _refused(link, tmp_path, number)
-                _flip(path, at)
+                _flip(path, offset)
                 number += 1
         await kv_topic(link, "whole")
         await imported(link, "whole", from_topic="kv")

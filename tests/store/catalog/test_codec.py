@@ -167,10 +167,10 @@ def test_hundred_thousand_keys_are_compact_and_decoded() -> None:
 
 
 def test_added_and_removed_keys_leave_the_pieces_between_unchanged() -> None:
-    before = encode_topic(replace(entries.plain_topic(1), keys=tuple(map(entries.key, range(50_000)))))
+    previous = encode_topic(replace(entries.plain_topic(1), keys=tuple(map(entries.key, range(50_000)))))
     after = encode_topic(replace(entries.plain_topic(1), keys=tuple(map(entries.key, range(1_000, 51_000)))))
     assert len(after.pieces) > 20
-    new = {key: piece for key, piece in after.pieces.items() if key not in before.pieces}
+    new = {key: piece for key, piece in after.pieces.items() if key not in previous.pieces}
     assert len(new) <= 4
     assert sum(map(len, new.values())) < 400_000
 
@@ -185,9 +185,9 @@ def test_keys_whose_hashes_never_begin_a_piece_are_cut_by_number() -> None:
 
 def test_every_flipped_byte_of_a_record_is_detected() -> None:
     encoded = encode_topic(entries.rich_topic(2))
-    for at in range(len(encoded.record)):
+    for offset in range(len(encoded.record)):
         damaged = bytearray(encoded.record)
-        damaged[at] ^= 0x40
+        damaged[offset] ^= 0x40
         with pytest.raises(DataCorrupt, match="topic 2 fails its checksum"):
             decode_topic(encoded.key, bytes(damaged), {}, "file")
 
@@ -201,9 +201,9 @@ def test_every_truncation_of_a_record_is_detected() -> None:
 
 def test_every_flipped_byte_of_a_head_is_detected() -> None:
     value = encode_head(HEAD)
-    for at in range(len(value)):
+    for offset in range(len(value)):
         damaged = bytearray(value)
-        damaged[at] ^= 1
+        damaged[offset] ^= 1
         with pytest.raises(DataCorrupt, match="head fails its checksum"):
             decode_head(bytes(damaged), "file")
 
@@ -230,12 +230,12 @@ def test_damaged_missing_or_unreferenced_piece_is_detected(case: str) -> None:
         decode_topic(encoded.key, encoded.record, pieces, "file")
 
 
-@pytest.mark.parametrize("at", range(0, 200, 7))
-def test_invalid_record_with_a_valid_checksum_raises_data_corrupt(at: int) -> None:
+@pytest.mark.parametrize("offset", range(0, 200, 7))
+def test_invalid_record_with_a_valid_checksum_raises_data_corrupt(offset: int) -> None:
     """For bytes of a bug or an attacker no other exception is raised."""
     encoded = encode_topic(entries.rich_topic(2))
     body = bytearray(encoded.record[:-8])
-    body[at : at + 7] = b"\xff" * len(body[at : at + 7])
+    body[offset : offset + 7] = b"\xff" * len(body[offset : offset + 7])
     try:
         decode_topic(encoded.key, sealed(encoded.key, bytes(body)), {}, "file")
     except DataCorrupt as error:

@@ -30,9 +30,9 @@ WRITERS = [("w", WriterState(3, b"p"))]
 
 @pytest.fixture(params=["rocksdb", "memory"])
 def fold(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fold]:
-    made: Fold = RocksFold(tmp_path / "fold") if request.param == "rocksdb" else SimFold(1)
-    yield made
-    made.close()
+    built: Fold = RocksFold(tmp_path / "fold") if request.param == "rocksdb" else SimFold(1)
+    yield built
+    built.close()
 
 
 def rows(count: int) -> list[Record]:

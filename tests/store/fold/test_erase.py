@@ -26,9 +26,9 @@ WRITER = ("w", WriterState(3, b"p"))
 
 @pytest.fixture(params=["rocksdb", "memory"])
 def fold(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fold]:
-    made: Fold = RocksFold(tmp_path / "fold") if request.param == "rocksdb" else SimFold(1)
-    yield made
-    made.close()
+    fold: Fold = RocksFold(tmp_path / "fold") if request.param == "rocksdb" else SimFold(1)
+    yield fold
+    fold.close()
 
 
 def fill(fold: Fold, *keys: bytes) -> None:

@@ -44,9 +44,9 @@ class ReopenableFold:
 
 @pytest.fixture(params=["rocksdb", "memory"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReopenableFold]:
-    made = ReopenableFold(tmp_path / "fold" if request.param == "rocksdb" else None)
-    yield made
-    made.fold.close()
+    bench = ReopenableFold(tmp_path / "fold" if request.param == "rocksdb" else None)
+    yield bench
+    bench.fold.close()
 
 
 @pytest.fixture

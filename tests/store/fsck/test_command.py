@@ -94,22 +94,22 @@ async def write(link: Shard) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data_dir = tmp_path_factory.mktemp("made") / "store"
+def filled_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data_dir = tmp_path_factory.mktemp("filled") / "store"
     asyncio.run(fill(data_dir))  # noqa: TID251
     return data_dir
 
 
 @pytest.fixture
-def data_dir(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "store")
+def data_dir(filled_dir: Path, tmp_path: Path) -> Path:
+    shutil.copytree(filled_dir, tmp_path / "store")
     return tmp_path / "store"
 
 
 def check(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> CheckOutput:
-    before = dict(content(data_dir))
+    content_before = dict(content(data_dir))
     code = fsck([str(data_dir), "-o", "json"])
-    assert dict(content(data_dir)) == before, "a check changes no byte"
+    assert dict(content(data_dir)) == content_before, "a check changes no byte"
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [list(line) for line in lines[:-1]] == [["severity", "file", "offset", "what", "to_do"]] * (len(lines) - 1)
     return CheckOutput(code, lines[:-1], lines[-1]["summary"])

@@ -65,7 +65,7 @@ def test_final_name_is_no_temporary() -> None:
 def test_topic_directory_is_created_durably() -> None:
     fs, layout = SimFs(), Layout(Path("/data"))
     layout.make_directories(fs)
-    made = layout.make_topic_dir(fs, 10)
-    assert made == layout.make_topic_dir(fs, 10) == DIRECTORY
-    assert parse_topic_dir(made.name) == 10
-    assert fs.reboot("power").exists(made)
+    topic_dir = layout.make_topic_dir(fs, 10)
+    assert topic_dir == layout.make_topic_dir(fs, 10) == DIRECTORY
+    assert parse_topic_dir(topic_dir.name) == 10
+    assert fs.reboot("power").exists(topic_dir)

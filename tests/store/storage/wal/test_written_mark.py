@@ -16,7 +16,7 @@ RUN = run_name("boot", 3)
 BEGUN = [WrittenEnd(7, 0, 0), WrittenEnd(9, 64, 64)]
 
 
-def left(path: Path) -> MappedMark:
+def dead_mark(path: Path) -> MappedMark:
     """A mark of a dead process."""
     mark = MappedMark(path)
     mark.begin(RUN, BEGUN)
@@ -26,13 +26,13 @@ def left(path: Path) -> MappedMark:
 
 
 def test_mark_of_a_run_is_read_back_by_shard(tmp_path: Path) -> None:
-    mark = left(tmp_path / "mark")
+    mark = dead_mark(tmp_path / "mark")
     assert mark.read(RUN, 2) == [WrittenEnd(8, 4096, 512), BEGUN[1]]
     assert mark.read(RUN, 1) == [WrittenEnd(8, 4096, 512)]
 
 
 def test_mark_of_another_run_or_boot_or_with_fewer_shards_is_ignored(tmp_path: Path) -> None:
-    mark = left(tmp_path / "mark")
+    mark = dead_mark(tmp_path / "mark")
     assert mark.read(run_name("boot", 4), 2) is None
     assert mark.read(run_name("other", 3), 2) is None
     assert mark.read(RUN, 3) is None
@@ -41,10 +41,10 @@ def test_mark_of_another_run_or_boot_or_with_fewer_shards_is_ignored(tmp_path: P
 def test_missing_damaged_short_or_special_mark_file_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "mark"
     assert MappedMark(path).read(RUN, 1) is None
-    mark = left(path)
+    mark = dead_mark(path)
     whole = path.read_bytes()
-    for at in (0, 64, 80, 95):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    for offset in (0, 64, 80, 95):
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
         assert mark.read(RUN, 1) is None
     path.write_bytes(whole[:200])
     assert mark.read(RUN, 1) is None
@@ -58,7 +58,7 @@ def test_missing_damaged_short_or_special_mark_file_is_ignored(tmp_path: Path) -
 
 def test_begin_replaces_an_existing_mark_and_remove_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "mark"
-    left(path)
+    dead_mark(path)
     path.with_name("mark.tmp").symlink_to("elsewhere")
     mark = MappedMark(path)
     mark.begin(run_name("boot", 4), BEGUN)

@@ -150,7 +150,7 @@ class ReplayedFold(Protocol):
     def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True) -> FoldView:
         """Open a view of the keys under `key_prefix` and above `after_key` (exclusive; b"" = from the first).
 
-        A view that is not `counted` is the store's own; client scans must not exhaust its places.
+        A view that is not `counted` is the store's own: open scans of clients never make it fail.
 
         Raises:
             TooManyScans: 64 counted views are open. FoldFailed.

@@ -108,20 +108,20 @@ def encode_footer(footer: Footer, metadata_lengths: Sequence[int]) -> bytes:
     return END_OF_MESSAGES + encoded + TRAILER.pack(len(encoded), MAGIC)
 
 
-def decode_footer(behind: bytes, *, file_bytes: int) -> Footer:
-    """Decode the footer of a file of `file_bytes`; `behind` is everything from the messages' end mark to the footer's last
+def decode_footer(tail: bytes, *, file_bytes: int) -> Footer:
+    """Decode the footer of a file of `file_bytes`; `tail` is everything from the messages' end mark to the footer's last
     byte.
 
     Raises:
         BadFooter: the checksum fails, or the format is a later one.
     """
-    body, checksum = behind[:-_CHECKSUM_END], behind[-_CHECKSUM_END:]
+    body, checksum = tail[:-_CHECKSUM_END], tail[-_CHECKSUM_END:]
     if checksum != f"{xxh3_64_intdigest(body):016x}".encode() + bytes(4):
         raise BadFooter("the footer fails its checksum")
     offset = len(END_OF_MESSAGES) + _TEXT_OFFSET_AT
-    offset += _U32.unpack_from(behind, offset)[0]
-    (size,) = _U32.unpack_from(behind, offset)
-    return _decode_text(behind[offset + 4 : offset + 4 + size], file_bytes=file_bytes)
+    offset += _U32.unpack_from(tail, offset)[0]
+    (size,) = _U32.unpack_from(tail, offset)
+    return _decode_text(tail[offset + 4 : offset + 4 + size], file_bytes=file_bytes)
 
 
 def summarize(source: SegmentSource, batches: Sequence[BatchEntry], *, file_bytes: int) -> SegmentSummary:

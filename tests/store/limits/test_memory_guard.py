@@ -46,7 +46,7 @@ class Watched:
 
     async def at(self, resident_bytes: int) -> bool:
         self.memory.bytes = resident_bytes
-        await self.guard.look()
+        await self.guard.poll()
         return self.gate.memory_is_full
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from eddyline.core.errors import ReadOnly
 from eddyline.core.model.topic import Durability
-from eddyline.store.shard.instance_fence import LOOK_EVERY_S
+from eddyline.store.shard.instance_fence import CHECK_INTERVAL_S
 from eddyline.store.storage.identity import read_identity, write_identity
 from eddyline.store.storage.layout import Layout
 from tests.support.manual_clock import ManualClock
@@ -34,7 +34,7 @@ async def test_h06_store_whose_directory_another_one_has_stops_at_the_next_appen
         await log_topic(link, durability=durability)
         await append(link, "log", rows("a"))
         instance = start_elsewhere(fs)
-        clock.advance(LOOK_EVERY_S)
+        clock.advance(CHECK_INTERVAL_S)
         for _ in range(2):
             with pytest.raises(ReadOnly) as refused:
                 await append(link, "log", rows("b"))
@@ -61,6 +61,6 @@ async def test_own_identity_is_no_other_store_however_long_it_runs() -> None:
     async with sim_store(fs, clock=clock) as link:
         await log_topic(link)
         for _ in range(5):
-            clock.advance(10 * LOOK_EVERY_S)
+            clock.advance(10 * CHECK_INTERVAL_S)
             await append(link, "log", rows("a"))
         assert link.status().read_only_reason == ""

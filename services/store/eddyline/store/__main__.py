@@ -334,11 +334,11 @@ async def _start(server: RoleServer, settings: StoreSettings) -> str:
 
 async def _keep_health(server: RoleServer, link: Shard, clock: Clock) -> None:
     """Update health until cancelled: SERVING while all writes are served."""
-    said: bool | None = None
+    reported: bool | None = None
     while True:
         ready = not link.unserved_reason()
-        if ready is not said:
-            said = ready
+        if ready is not reported:
+            reported = ready
             await server.health.set_ready(ready)
         await sleep(clock, HEALTH_INTERVAL_S)
 

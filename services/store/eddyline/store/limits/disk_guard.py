@@ -85,9 +85,9 @@ class DiskGuard:
             near = self._gate.disk_free_bytes < self._floor_bytes + NEAR_BYTES
             await wait_event(self._clock, wake, ROUND_S if not near or self._gate.disk_is_low else NEAR_ROUND_S)
             wake.clear()
-            await self.look()
+            await self.poll()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll once."""
         try:
             free_bytes = await self._worker.submit(self._measured)
@@ -101,4 +101,4 @@ class DiskGuard:
             event = "disk_below_floor" if is_low else "disk_above_floor"
             logger.warning(event, extra=fields(free_bytes=free_bytes, floor_bytes=self._floor_bytes))
         gate.wal_bytes = self._wal_bytes
-        gate.looked_at_disk(free_bytes, self._floor_bytes, is_low=is_low)
+        gate.set_disk(free_bytes, self._floor_bytes, is_low=is_low)

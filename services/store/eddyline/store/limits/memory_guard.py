@@ -73,9 +73,9 @@ class MemoryGuard:
         while True:
             calm = self._gate.resident_bytes < self._bytes_max // CALM_PART
             await sleep(self._clock, CALM_ROUND_S if calm else ROUND_S)
-            await self.look()
+            await self.poll()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll once."""
         gate = self._gate
         gate.resident_bytes = self._memory.resident_bytes()

@@ -88,10 +88,10 @@ class IdempotencyKeys:
             IdempotencyConflict: the key stands for other content.
         """
         self.expire(now_ms, window_ms)
-        known = self._pending.get(key) or self._done.get(key)
-        if known is not None and known.content_hash != content_hash:
+        existing = self._pending.get(key) or self._done.get(key)
+        if existing is not None and existing.content_hash != content_hash:
             raise IdempotencyConflict("the idempotency key was used for other content", field="idempotency_key")
-        return known
+        return existing
 
     def stage(self, key: bytes, content_hash: bytes, ack: Ack) -> None:
         """Remember an append in flight."""

@@ -121,14 +121,14 @@ class FrameIndex:
         first_seq, last_seq = row[:2]
         last = self._at.last
         position = bisect_left(self._at.first, first_seq)
-        known = position < len(last) and self._at.first[position] == first_seq
-        if known:
+        exists = position < len(last) and self._at.first[position] == first_seq
+        if exists:
             assert last[position] == last_seq, "a carried frame has the seqs it had"
             self._grow(-self._at.length[position])
             self.record_bytes -= self._at.bytes[position]
             self.record_count -= last_seq - first_seq + 1
         for column, value in zip(self._at.all(), row, strict=True):
-            if known:
+            if exists:
                 column[position] = value
             else:
                 column.insert(position, value)
@@ -187,15 +187,15 @@ class FrameIndex:
 
     def entries_through(self, seq: int, *, records_max: int = 1 << 62, bytes_max: int = 1 << 62) -> list[IndexEntry]:
         """Return the oldest entries that begin at or below `seq`: as many as fit the bounds, at least one."""
-        found: list[IndexEntry] = []
+        entries: list[IndexEntry] = []
         count = size = 0
         for position in range(bisect_right(self._at.first, seq)):
             entry = self.entry(position)
             count, size = count + entry.last_seq - entry.first_seq + 1, size + entry.location.length
-            if found and (count > records_max or size > bytes_max):
+            if entries and (count > records_max or size > bytes_max):
                 break
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
 
 class LogTotals:

@@ -108,12 +108,12 @@ class SegmentSet:
 
     def within(self, first_seq: int, last_seq: int) -> list[Segment]:
         """Return the segments that hold a seq of the range (both inclusive)."""
-        found: list[Segment] = []
+        segments: list[Segment] = []
         for segment in self._segments[bisect_left(self._last, first_seq) :]:
             if segment.summary.first_seq > last_seq:
                 break
-            found.append(segment)
-        return found
+            segments.append(segment)
+        return segments
 
     def change(self, *, add: Sequence[Segment], remove: Sequence[Segment]) -> None:
         """Add and remove segments."""

@@ -158,19 +158,19 @@ class SeqSet:
         if self.count(batch.first_seq, batch.last_seq) == 0:
             return None
         assert self._bits is not None
-        found = np.zeros(batch.count, dtype=np.bool_)
+        mask = np.zeros(batch.count, dtype=np.bool_)
         if batch.seqs is None:
             inside = self._bits & BitMap64(range(batch.first_seq, batch.last_seq + 1))
             seqs = np.frombuffer(inside.to_array(), dtype="<u8")
-            found[seqs - np.uint64(batch.first_seq)] = True
-            return found
+            mask[seqs - np.uint64(batch.first_seq)] = True
+            return mask
         # A batch may have many more missing seqs than rows, and these may be in the set: only rows are looked up.
         inside = self._bits & BitMap64(array("Q", bytes(batch.seqs)))
         if not inside:
             return None
         seqs = np.frombuffer(inside.to_array(), dtype="<u8")
-        found[np.searchsorted(batch.seq_array(), seqs)] = True
-        return found
+        mask[np.searchsorted(batch.seq_array(), seqs)] = True
+        return mask
 
     def mask_each(self, seqs: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which of these seqs, in any order, are in the set."""

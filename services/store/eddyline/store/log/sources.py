@@ -272,9 +272,9 @@ def update_body(definition: SourceDefinition) -> dict[str, str | int]:
     return {"change": "update", "settings": definition.settings, "source": definition.name}
 
 
-def updated_definition(known: SourceDefinition, body: Mapping[str, str | int]) -> SourceDefinition:
+def updated_definition(current: SourceDefinition, body: Mapping[str, str | int]) -> SourceDefinition:
     """Return the definition after such a change."""
-    return definition_of(known.name, known.topic, known.bucket, str(body["settings"]))
+    return definition_of(current.name, current.topic, current.bucket, str(body["settings"]))
 
 
 def orders_body(name: str, orders: ControlState, stop: SourceStop | None) -> dict[str, str | int]:

@@ -164,5 +164,5 @@ class TopicTable:
         if self._sorted is None:
             self._sorted = sorted(self._by_name)
         start = max(bisect_right(self._sorted, after_name), bisect_left(self._sorted, name_prefix))
-        found = takewhile(lambda name: name.startswith(name_prefix), islice(self._sorted, start, start + limit))
-        return [self._by_name[name] for name in found]
+        names = takewhile(lambda name: name.startswith(name_prefix), islice(self._sorted, start, start + limit))
+        return [self._by_name[name] for name in names]

@@ -51,21 +51,21 @@ class Writers:
             StaleFence: a newer fence exists, or no lease has this one.
             StalePosition: the previous position is not the stored one.
         """
-        known = self.get(move.writer)
-        if move.fence < known.fence or (leased and move.fence != known.fence):
+        current = self.get(move.writer)
+        if move.fence < current.fence or (leased and move.fence != current.fence):
             raise StaleFence(
-                f"writer {move.writer} has fence {known.fence}, the append carries {move.fence}",
+                f"writer {move.writer} has fence {current.fence}, the append carries {move.fence}",
                 writer=move.writer,
-                fence=known.fence,
+                fence=current.fence,
                 carriedFence=move.fence,
             )
-        if move.new == known.position and move.new:
-            return known
-        if move.previous != known.position:
+        if move.new == current.position and move.new:
+            return current
+        if move.previous != current.position:
             raise StalePosition(
                 f"writer {move.writer} is at another position than the append's previous one",
                 writer=move.writer,
-                position=known.position.hex(),
+                position=current.position.hex(),
             )
         return None
 
@@ -84,17 +84,17 @@ class Writers:
     ) -> None:
         """Store the move with this `ack` (None on replay): its retries are answered at once, unless a newer move is in
         flight."""
-        known = self._staged.get(writer)
-        if known is None or known.ack is ack or known.ack is None:
-            fence = max(fence, known.fence if known else 0)
+        current = self._staged.get(writer)
+        if current is None or current.ack is ack or current.ack is None:
+            fence = max(fence, current.fence if current else 0)
             self._staged[writer] = StagedWriter(fence, position, None, position, now_ms)
         else:
-            self._staged[writer] = known._replace(stored=position, moved_ms=now_ms)
+            self._staged[writer] = current._replace(stored=position, moved_ms=now_ms)
 
     def set_fence(self, writer: str, fence: int) -> None:
         """Refuse older fences from now on: a lease with this one was granted."""
-        known = self.get(writer)
-        self._staged[writer] = known._replace(fence=max(fence, known.fence))
+        current = self.get(writer)
+        self._staged[writer] = current._replace(fence=max(fence, current.fence))
 
     def stored(self) -> list[tuple[str, StagedWriter]]:
         """Return every writer by name: `stored` is its current position, `position` that after all appends in flight."""
@@ -102,8 +102,8 @@ class Writers:
 
     def expire(self, before_ms: int, *, kept: str) -> None:
         """Drop writers that have not moved since `before_ms`, except the one named `kept` (the topic's source)."""
-        for name, known in list(self._staged.items()):
-            if name != kept and known.ack is None and 0 < known.moved_ms < before_ms:
+        for name, current in list(self._staged.items()):
+            if name != kept and current.ack is None and 0 < current.moved_ms < before_ms:
                 del self._staged[name]
 
     def forget(self, writer: str) -> None:

@@ -80,11 +80,11 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         shard = self._handle.get()
         limit = page_limit(request.page_size)
         # One record more than the page shows whether there is another page, so the last page is never empty.
-        found = await shard.list_sources_page(name_after(request.page_token, call=_LIST), limit + 1)
-        page = found[:limit]
+        sources = await shard.list_sources_page(name_after(request.page_token, call=_LIST), limit + 1)
+        page = sources[:limit]
         return apply_pb2.ApplyServiceListSourcesResponse(
             sources=[wire_state.source_info_to_pb(source) for source in page],
-            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(found) > limit else "",
+            next_page_token=token_after(page[-1].definition.name, call=_LIST) if len(sources) > limit else "",
         )
 
     async def ControlSource(

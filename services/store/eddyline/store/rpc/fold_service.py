@@ -153,8 +153,8 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     async def ListArtifacts(
         self, request: fold_pb2.ListArtifactsRequest, context: object
     ) -> fold_pb2.ListArtifactsResponse:
-        found = await self._handle.get().list_artifacts(request.topic)
-        return fold_pb2.ListArtifactsResponse(artifacts=map(wire_calls.artifact_to_pb, found))
+        artifacts = await self._handle.get().list_artifacts(request.topic)
+        return fold_pb2.ListArtifactsResponse(artifacts=map(wire_calls.artifact_to_pb, artifacts))
 
     async def _reach(self, shard: ShardApi, topic: str, min_seq: int, context: CallContext) -> None:
         """Wait until the fold has `min_seq`; 0 = no wait."""

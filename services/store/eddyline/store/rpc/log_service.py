@@ -138,13 +138,13 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         if which is None:
             message = "a point in time is missing: commit_time_ms or source_time_ns"
             raise InvalidArgument(message, field="time")
-        found = await shard.find_seq(
+        match = await shard.find_seq(
             request.topic,
             epoch=request.epoch,
             commit_time_ms=request.commit_time_ms if which == "commit_time_ms" else None,
             source_time_ns=request.source_time_ns if which == "source_time_ns" else None,
         )
-        return wire_calls.seq_found_to_pb(found)
+        return wire_calls.seq_found_to_pb(match)
 
     async def DeleteRecords(
         self, request: log_pb2.DeleteRecordsRequest, context: object

@@ -120,9 +120,9 @@ def new_topic(request: topic_pb2.Topic | log_pb2.CreateIfMissing) -> NewTopic:
     Raises:
         InvalidArgument: no kind. InvalidConfig: as `check_config`. NotYet: not implemented yet.
     """
-    asked = NewTopic(kind_from_pb(request.kind), topic_config_from_pb(request.config))
-    check_config(asked.config, asked.kind)
-    return asked
+    topic = NewTopic(kind_from_pb(request.kind), topic_config_from_pb(request.config))
+    check_config(topic.config, topic.kind)
+    return topic
 
 
 FILTER_CONDITIONS_MAX: Final = 1_000
@@ -130,14 +130,14 @@ FILTER_CONDITIONS_MAX: Final = 1_000
 take about a second of the event loop; more would stop the store for all callers."""
 
 
-def parse_filter(asked: log_pb2.RecordFilter) -> RecordFilter:
+def parse_filter(request: log_pb2.RecordFilter) -> RecordFilter:
     """Parse the filter of a request.
 
     Raises:
         InvalidArgument: too many conditions, or an unknown op.
     """
     for field in ("key_prefixes", "tags", "exclude_nodes", "ops"):
-        count = len(getattr(asked, field))
+        count = len(getattr(request, field))
         if count > FILTER_CONDITIONS_MAX:
             raise InvalidArgument(
                 f"at most {FILTER_CONDITIONS_MAX} of {field} in a filter, not {count}",
@@ -145,4 +145,4 @@ def parse_filter(asked: log_pb2.RecordFilter) -> RecordFilter:
                 conditions=count,
                 conditionsMax=FILTER_CONDITIONS_MAX,
             )
-    return wire.filter_from_pb(asked)
+    return wire.filter_from_pb(request)

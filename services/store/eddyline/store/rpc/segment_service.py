@@ -138,17 +138,17 @@ def _mark(name: str) -> PlanMark | None:
     return PlanMark(*map(int, numbers))
 
 
-def _filter(asked: segment_pb2.SplitFilter) -> SplitFilter:
-    found = SplitFilter(
-        parse_filter(asked.records), asked.source_from_ns, asked.source_end_ns, asked.share_count, asked.share
+def _filter(request: segment_pb2.SplitFilter) -> SplitFilter:
+    parsed = SplitFilter(
+        parse_filter(request.records), request.source_from_ns, request.source_end_ns, request.share_count, request.share
     )
-    return ALL if found == ALL else found
+    return ALL if parsed == ALL else parsed
 
 
-def _columns(asked: Iterable[segment_pb2.SplitColumn.ValueType]) -> tuple[str, ...]:
+def _columns(columns: Iterable[segment_pb2.SplitColumn.ValueType]) -> tuple[str, ...]:
     """Return the names of the requested columns, in the schema's order; none = all."""
     names = arrow_schema().names
-    numbers = set(asked)
+    numbers = set(columns)
     if unknown := numbers.difference(range(1, len(names) + 1)):
         message = f"column {min(unknown)} is none of the contract's"
         raise InvalidArgument(message, field="columns", column=min(unknown))

@@ -64,11 +64,11 @@ class SourceReads:
 
 async def _covered(shard: ShardApi, after: str, limit: int) -> Sequence[SourceInfo]:
     """Return up to `limit` sources above `after` that the caller has access to."""
-    found: list[SourceInfo] = []
-    while len(found) < limit:
+    sources: list[SourceInfo] = []
+    while len(sources) < limit:
         page = await shard.list_sources_page(after, limit)
-        found += [info for info in page if all(map(caller().covers, info.definition.touched))]
+        sources += [info for info in page if all(map(caller().covers, info.definition.touched))]
         if len(page) < limit:
             break
         after = page[-1].definition.name
-    return found[:limit]
+    return sources[:limit]

@@ -51,8 +51,8 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         for field in _OUTPUT_ONLY:
             if getattr(request.topic, field):
                 raise InvalidArgument(f"{field} is output only and must be unset", field=f"topic.{field}")
-        asked = new_topic(request.topic)
-        info = await shard.create_topic(request.topic.name, asked.kind, asked.config)
+        created = new_topic(request.topic)
+        info = await shard.create_topic(request.topic.name, created.kind, created.config)
         return topic_pb2.CreateTopicResponse(topic=wire_state.topic_info_to_pb(info))
 
     async def UpdateTopic(
@@ -73,13 +73,13 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
         limit = page_limit(request.page_size)
         after = name_after(request.page_token, call=LIST, argument=prefix)
         # One record more than the page shows whether there is another page, so the last page is never empty.
-        found: list[TopicInfo] = []
+        topics: list[TopicInfo] = []
         for seen in caller().narrowed(prefix):
-            found += await shard.list_topics(seen, after, limit + 1 - len(found))
-            if len(found) > limit:
+            topics += await shard.list_topics(seen, after, limit + 1 - len(topics))
+            if len(topics) > limit:
                 break
-        page = found[:limit]
-        token = token_after(page[-1].name, call=LIST, argument=prefix) if len(found) > limit else ""
+        page = topics[:limit]
+        token = token_after(page[-1].name, call=LIST, argument=prefix) if len(topics) > limit else ""
         return topic_pb2.ListTopicsResponse(
             topics=[wire_state.topic_info_to_pb(info) for info in page], next_page_token=token
         )

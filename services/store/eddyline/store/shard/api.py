@@ -96,7 +96,7 @@ class ShardApi(StoreLink, Protocol):
             InvalidName, TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
         """
 
-    async def plan_splits(self, topic: str, asked: PlanRequest, *, epoch: int = 0) -> SplitPlan:
+    async def plan_splits(self, topic: str, request: PlanRequest, *, epoch: int = 0) -> SplitPlan:
         """Cut a topic's log, or base and log of its fold at one point, into splits; return one page of them.
 
         Raises:
@@ -104,7 +104,7 @@ class ShardApi(StoreLink, Protocol):
                 FoldLost, HistoryGone.
         """
 
-    def read_split(self, topic: str, asked: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
+    def read_split(self, topic: str, request: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
         """Yield one split's schema, then its batches and gaps in order, then its counts. A caller that breaks off must
         close it.
 

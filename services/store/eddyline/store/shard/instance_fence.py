@@ -3,7 +3,7 @@
 The directory's lock keeps a second store out, except on a volume that two nodes have mounted at once, because one of them
 was given up as lost. Then the later start counts, since it wrote the identity last: the earlier one reads the identity
 before it writes, and never writes again once it differs.
-I1: nothing is written more than `LOOK_EVERY_S` and one group after another store has started on the directory. It does not
+I1: nothing is written later than `CHECK_INTERVAL_S` and one group after another store's start on the directory. It does not
 fence a disk: in that time both may write. If nodes can be lost without being switched off, only a volume that one node at a
 time can mount keeps data whole.
 Threading: the WAL writers' threads.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import Fs
     from eddyline.store.storage.layout import Layout
 
-LOOK_EVERY_S: Final = 0.05
+CHECK_INTERVAL_S: Final = 0.05
 """A check takes 20 us and releases the interpreter's lock three times; twenty a second cost nothing next to appends."""
 
 
@@ -43,27 +43,27 @@ class InstanceFence:
         self._layout = layout
         self._clock = clock
         self._instance = instance
-        self._look_s = clock.monotonic_s()
+        self._checked_s = clock.monotonic_s()
 
     def check(self) -> None:
-        """Check, if the last check is older than `LOOK_EVERY_S`. An unreadable identity is ignored: the following write
+        """Check, if the last check is older than `CHECK_INTERVAL_S`. An unreadable identity is ignored: the following write
         fails then.
 
         Raises:
             Superseded.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._look_s < LOOK_EVERY_S:
+        if now_s - self._checked_s < CHECK_INTERVAL_S:
             return
-        self._look_s = now_s
-        self.look()
+        self._checked_s = now_s
+        self.check_now()
 
-    def look(self) -> None:
+    def check_now(self) -> None:
         """Check now. Raises: Superseded."""
-        found = None
+        identity = None
         with suppress(OSError, EddylineError):
-            found = read_identity(self._fs, self._layout)
-        if found is not None and found.instance > self._instance:
+            identity = read_identity(self._fs, self._layout)
+        if identity is not None and identity.instance > self._instance:
             raise Superseded(
-                f"start {found.instance} of another process has {self._layout.data_dir}; this one is {self._instance}"
+                f"start {identity.instance} of another process has {self._layout.data_dir}; this one is {self._instance}"
             )

@@ -143,7 +143,7 @@ async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: Sh
             )
             recovered = await workers.wals[0].submit(change)
         parts = build_parts(env, settings, layout, recovered, catalog=catalog, fold=fold)
-        await parts.disk_guard.look()
+        await parts.disk_guard.poll()
         await parts.checkpointer.run(light=True)
         instance = next_start(before)
         identity = Identity(
@@ -172,7 +172,7 @@ async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: Sh
 
 def _tell_clean_stop(fs: Fs, layout: Layout, clean: Identity, fence: InstanceFence, mark: WrittenMark | None) -> None:
     try:
-        fence.look()
+        fence.check_now()
         write_identity(fs, layout, clean)
         if mark is not None:
             mark.remove()

@@ -165,7 +165,7 @@ class Shard:
         topic = self._table.find(request.topic)
         if topic is None and request.create is not None:
             check_name(request.topic, "topic")
-            self._engine.check_new(self._would_be(request.topic, *request.create), request)
+            self._engine.check_new(self._unsaved_topic(request.topic, *request.create), request)
             topic = await self._create_if_missing(request.topic, *request.create)
         return await self._engine.stage(topic or self._table.get(request.topic), request)
 
@@ -176,24 +176,24 @@ class Shard:
         self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
         self._check_open()
-        fed = self._sources.get(source)
+        live_source = self._sources.get(source)
         request = AppendRequest(
-            topic=fed.definition.topic,
+            topic=live_source.definition.topic,
             batch=batch if batch is not None else Batch.from_rows([]),
             writer=WriterPosition(source, fence, previous, new),
             source=True,
             traceparent=traceparent,
         )
-        result = await (await self._engine.stage(fed.topic, request))
+        result = await (await self._engine.stage(live_source.topic, request))
         if batch is not None and not result.deduplicated:
-            self._sources.applied(fed, batch)
+            self._sources.applied(live_source, batch)
         return result
 
     async def _create_if_missing(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
         async with self._locks.hold(name):
             return self._table.find(name) or await self._create(name, kind, config)
 
-    def _would_be(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+    def _unsaved_topic(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
         """Return the topic that an append would create, with id 0, to check the append against."""
         return topic_of(0, topic_body(name, kind, config), 0, self._table.key_budget)
 
@@ -210,9 +210,9 @@ class Shard:
         wait_ms: int = 0,
         record_filter: RecordFilter = ALL_RECORDS,
     ) -> ReadResult:
-        found = self._table.get(topic)
+        live_topic = self._table.get(topic)
         result = await self._reader.read(
-            found,
+            live_topic,
             after_seq=after_seq,
             epoch=epoch,
             limit=limit,
@@ -220,7 +220,7 @@ class Shard:
             wait_ms=wait_ms,
             record_filter=record_filter,
         )
-        if found.deleted:
+        if live_topic.deleted:
             raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
         return result
 
@@ -231,11 +231,11 @@ class Shard:
         Raises:
             InvalidName, TopicNotFound: there is no such topic, or it was deleted meanwhile.
         """
-        found = self._table.get(topic)
-        await found.wait_head(seq, self._engine.clock, wait_s)
-        if found.deleted:
+        live_topic = self._table.get(topic)
+        await live_topic.wait_head(seq, self._engine.clock, wait_s)
+        if live_topic.deleted:
             raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
-        return found.head_seq
+        return live_topic.head_seq
 
     async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
         return await self._entries.get(self._table.get(topic), keys, min_seq=min_seq)
@@ -243,8 +243,8 @@ class Shard:
     def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
     ) -> AsyncGenerator[RangePage, None]:
-        found = self._table.get(topic)
-        return self._entries.scan(found, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
+        live_topic = self._table.get(topic)
+        return self._entries.scan(live_topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
 
     def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
         return self._parts.folds.verify.run(self._table.get(topic))
@@ -290,19 +290,19 @@ class Shard:
     async def find_seq(
         self, topic: str, *, epoch: int = 0, commit_time_ms: int | None = None, source_time_ns: int | None = None
     ) -> SeqFound:
-        found = self._get(topic, epoch)
+        live_topic = self._get(topic, epoch)
         if source_time_ns is not None:
-            return _there(found, await self._parts.history.find_seq.by_source_time(found, source_time_ns))
+            return _if_live(live_topic, await self._parts.history.find_seq.by_source_time(live_topic, source_time_ns))
         assert commit_time_ms is not None, "exactly one of the two"
-        return _there(found, await self._parts.history.find_seq.by_commit_time(found, commit_time_ms))
+        return _if_live(live_topic, await self._parts.history.find_seq.by_commit_time(live_topic, commit_time_ms))
 
     async def delete_records(
         self, topic: str, *, epoch: int = 0, before_seq: int = 0, match: Match | None = None
     ) -> DeleteResult:
         self._check_open()
-        found = self._get(topic, epoch)
-        check_delete(before_seq, match, found.kind)
-        return await self._parts.history.deletes.delete(found, before_seq=before_seq, match=match)
+        live_topic = self._get(topic, epoch)
+        check_delete(before_seq, match, live_topic.kind)
+        return await self._parts.history.deletes.delete(live_topic, before_seq=before_seq, match=match)
 
     def erase_topic(self, name: str, *, if_epoch: int = 0) -> AsyncGenerator[EraseProgress, None]:
         self._check_open()
@@ -313,22 +313,22 @@ class Shard:
     async def entry_at(
         self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
     ) -> EntryPage:
-        found = self._table.get(topic)
+        live_topic = self._table.get(topic)
         if at_seq is not None:
-            return _there(found, await self._parts.history.as_of.at_seq(found, key, at_seq))
+            return _if_live(live_topic, await self._parts.history.as_of.at_seq(live_topic, key, at_seq))
         assert at_time_ms is not None, "exactly one of the two"
-        return _there(found, await self._parts.history.as_of.at_time(found, key, at_time_ms))
+        return _if_live(live_topic, await self._parts.history.as_of.at_time(live_topic, key, at_time_ms))
 
     def key_history(
         self, topic: str, key: bytes, *, after_seq: int = 0, limit: int = 0, epoch: int = 0
     ) -> AsyncGenerator[Batch | Gap, None]:
         return self._parts.history.keys.read(self._get(topic, epoch), key, after_seq=after_seq, limit=limit)
 
-    async def plan_splits(self, topic: str, asked: PlanRequest, *, epoch: int = 0) -> SplitPlan:
-        return await self._parts.history.splits.plan(self._get(topic, epoch), asked)
+    async def plan_splits(self, topic: str, request: PlanRequest, *, epoch: int = 0) -> SplitPlan:
+        return await self._parts.history.splits.plan(self._get(topic, epoch), request)
 
-    def read_split(self, topic: str, asked: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
-        return self._parts.history.split_reads.read(self._get(topic, epoch), asked)
+    def read_split(self, topic: str, request: SplitRead, *, epoch: int) -> AsyncGenerator[SplitFrame, None]:
+        return self._parts.history.split_reads.read(self._get(topic, epoch), request)
 
     def _get(self, name: str, epoch: int) -> Topic:
         """Return the topic of a name, if it has this epoch (0 = any)."""
@@ -342,11 +342,11 @@ class Shard:
         check_definition(definition)
         self._check_open()
         async with self._locks.hold("source " + definition.name), self._locks.hold(definition.topic):
-            known = self._sources.find(definition.name)
-            if known is not None:
-                if known.definition != definition:
-                    raise source_conflict(known.definition, definition)
-                return self._sources.info(known), False
+            existing = self._sources.find(definition.name)
+            if existing is not None:
+                if existing.definition != definition:
+                    raise source_conflict(existing.definition, definition)
+                return self._sources.info(existing), False
             topic = self._table.get(definition.topic)
             check_takes_source(topic, definition)
             topic.source = definition.name  # from here on appends of other callers are refused
@@ -375,9 +375,9 @@ class Shard:
         self._check_open()
         async with self._locks.hold("source " + name):
             source = self._sources.get(name)
-            known = source.control
-            orders = ControlState(known.paused if paused is None else paused, known.resync_serial + resync)
-            if orders != known:
+            previous = source.control
+            orders = ControlState(previous.paused if paused is None else paused, previous.resync_serial + resync)
+            if orders != previous:
                 await self._change_writer(source.topic, orders_body(name, orders, source.stop))
             return self._sources.info(source)
 
@@ -400,24 +400,24 @@ class Shard:
     async def acquire_lease(self, source: str, *, holder: str, lease_ms: int) -> Lease:
         self._check_open()
         async with self._locks.hold("source " + source):
-            found = self._sources.get(source)
-            fence = self._sources.next_fence(found, holder, lease_ms)
+            live_source = self._sources.get(source)
+            fence = self._sources.next_fence(live_source, holder, lease_ms)
             await self._change_writer(
-                found.topic,
+                live_source.topic,
                 {"change": "lease", "fence": fence, "holder": holder, "lease_ms": lease_ms, "source": source},
             )
-            await self._settled(found)
-            return Lease(fence, self._sources.info(found))
+            await self._await_older_appends(live_source)
+            return Lease(fence, self._sources.info(live_source))
 
     async def renew_lease(self, source: str, *, fence: int, report: SourceReport) -> Renewal:
         renewal = self._sources.renew(source, fence, report)
-        found = self._sources.get(source)
-        if stop_after(found, report) != found.stop and not self._closing:
+        live_source = self._sources.get(source)
+        if stop_after(live_source, report) != live_source.stop and not self._closing:
             async with self._locks.hold("source " + source):
-                found = self._sources.get(source)  # it may have been deleted, or leased again, meanwhile
-                stop = stop_after(found, report)
-                if found.fence == fence and stop != found.stop:
-                    await self._change_writer(found.topic, orders_body(source, found.control, stop))
+                live_source = self._sources.get(source)  # it may have been deleted, or leased again, meanwhile
+                stop = stop_after(live_source, report)
+                if live_source.fence == fence and stop != live_source.stop:
+                    await self._change_writer(live_source.topic, orders_body(source, live_source.control, stop))
         return renewal
 
     async def release_lease(self, source: str, *, fence: int) -> None:
@@ -427,7 +427,7 @@ class Shard:
         frame = control_body(FrameType.WRITER_CHANGE, topic.id, dict(body), ts_ms=self._stamp(topic))
         await self._engine.control(frame, lambda _: change_writer(self._sources, topic, body), topic)
 
-    async def _settled(self, source: Source) -> None:
+    async def _await_older_appends(self, source: Source) -> None:
         """Wait for the appends of older fences: a reported position means that everything before it is applied."""
         ack = source.topic.writers.get(source.definition.name).ack
         if ack is not None:
@@ -460,7 +460,7 @@ class Shard:
         return topic.last_ts_ms
 
 
-def _there(topic: Topic, answer: T) -> T:
+def _if_live(topic: Topic, answer: T) -> T:
     """Return an answer read from a topic, if the topic was not deleted meanwhile."""
     if topic.deleted:
         raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)

@@ -126,7 +126,7 @@ class AdmissionControl:
                 retryAfterMs=FULL_RETRY_AFTER_MS,
             )
 
-    def looked_at_disk(self, free_bytes: int, floor_bytes: int, *, is_low: bool) -> None:
+    def set_disk(self, free_bytes: int, floor_bytes: int, *, is_low: bool) -> None:
         """Store the result of a poll of the disk: at least `free_bytes` are free when this is called."""
         self.disk_free_bytes, self.disk_is_low = free_bytes, is_low
         self._disk_room_bytes = free_bytes - floor_bytes if floor_bytes else 1 << 62

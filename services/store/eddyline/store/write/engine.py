@@ -91,7 +91,7 @@ class Engine:
         self.traces = CommitTraces(tracer, clock)
         self.on_published: Callable[[Topic], None] = noop
         """Called with each topic whose log has grown: retention checks whether it has work there."""
-        self.enforce_retention: Callable[[Topic], Awaitable[None]] = _settled
+        self.enforce_retention: Callable[[Topic], Awaitable[None]] = _no_retention
         """Awaited before an append to a topic whose retention may make room for it (`Topic.may_get_room`)."""
         self.applier = FoldApplier(
             fold, fold_worker, clock, publish=self._publish, on_failure=self._fold_failed, measures=self.measures
@@ -151,9 +151,9 @@ class Engine:
         try:
             keys = [key for key, _ in request.expected_versions]
             stored = await self.fold_worker.submit(lambda: self.fold.get(topic.id, keys))
-            known = self._known(topic, request)
-            if known is not None:
-                return known
+            duplicate = self._duplicate_of(topic, request)
+            if duplicate is not None:
+                return duplicate
             validation.check_versions(request.expected_versions, stored, overlay)
             return self._stage(topic, request)
         finally:
@@ -161,9 +161,9 @@ class Engine:
             topic.overlays[:] = [other for other in topic.overlays if other is not overlay]
 
     def _stage(self, topic: Topic, request: AppendRequest) -> Ack:
-        known = self._known(topic, request)
-        if known is not None:
-            return known
+        duplicate = self._duplicate_of(topic, request)
+        if duplicate is not None:
+            return duplicate
         size = request.batch.record_bytes
         self._check_open(topic, request)
         validation.check_head(topic, request.expected_head_seq)
@@ -203,15 +203,15 @@ class Engine:
         validation.check_new(topic, request)
         self._check_room(topic)
 
-    def _known(self, topic: Topic, request: AppendRequest) -> Ack | None:
+    def _duplicate_of(self, topic: Topic, request: AppendRequest) -> Ack | None:
         """Return the acknowledgement of the append that this one repeats, by key or position; None = it is a new one."""
         if request.writer is None and not request.idempotency_key:
             return None
-        known = deduplication.find_duplicate(topic, request, self._ages)
+        duplicate = deduplication.find_duplicate(topic, request, self._ages)
         move = request.writer
-        if known is None or move is None or not known.raises_fence:
-            return known.ack if known is not None else None
-        return deduplication.follow_ack(self._raise_fence(topic, request, move), known.ack)
+        if duplicate is None or move is None or not duplicate.raises_fence:
+            return duplicate.ack if duplicate is not None else None
+        return deduplication.follow_ack(self._raise_fence(topic, request, move), duplicate.ack)
 
     def _raise_fence(self, topic: Topic, request: AppendRequest, move: WriterPosition) -> Ack:
         """Stage a larger fence for a writer that is at its new position already: an append of no record, always
@@ -406,7 +406,7 @@ def _touches_fold(frame: CommitFrame) -> bool:
     return frame.control is None or frame.control.body.type in (FrameType.TOPIC_DELETE, FrameType.DELETE)
 
 
-async def _settled(topic: Topic) -> None:
+async def _no_retention(topic: Topic) -> None:
     """Do nothing: no records have expired."""
 
 

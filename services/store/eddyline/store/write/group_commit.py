@@ -61,7 +61,7 @@ GROUPS_UNDER_WAY_MAX: Final = 2
 """Together they have at most `GROUP_BYTES_MAX`."""
 
 
-class _Step(NamedTuple):
+class _GroupStep(NamedTuple):
     """Frames of a group that are passed on together, once `done`.
 
     The first step of a group writes all of it; the second one syncs the frames that need it. A group without written frames
@@ -106,7 +106,7 @@ class GroupCommitter:
         self._between = asyncio.Event()
         self._between.set()
         self._holds = 0
-        self._under_way: deque[_Step] = deque()
+        self._under_way: deque[_GroupStep] = deque()
         self._taken: list[CommitFrame] = []
         """Frames of a group that has no place in the WAL yet."""
         self._groups = 0
@@ -163,7 +163,7 @@ class GroupCommitter:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._turn)
 
-    def _gathered(self) -> None:
+    def _end_window(self) -> None:
         """End the window: the gathered group begins."""
         self._gathers = False
         self._turn(is_gathered=True)
@@ -184,7 +184,7 @@ class GroupCommitter:
         window_s = 0.0 if self._gathers or is_gathered else self._window_s()
         if window_s:
             self._gathers = True
-            self._clock.call_later(window_s, self._gathered)
+            self._clock.call_later(window_s, self._end_window)
         if self._gathers or self.wal.failed:
             self._end(ended)
             ended = 0
@@ -263,10 +263,10 @@ class GroupCommitter:
     ) -> None:
         size = sum([frame.bytes for frame in frames])
         self._bytes += size
-        self._under_way.append(_Step(frames, done, is_written, is_first, is_last, size, begun_s))
-        done.add_done_callback(self._told)
+        self._under_way.append(_GroupStep(frames, done, is_written, is_first, is_last, size, begun_s))
+        done.add_done_callback(self._on_step_done)
 
-    def _told(self, done: asyncio.Future[float]) -> None:
+    def _on_step_done(self, done: asyncio.Future[float]) -> None:
         if not done.cancelled():
             done.exception()  # read by `_end`; not retrieved by any caller if the committer was stopped
         self._turn()

@@ -69,13 +69,13 @@ class RecentTraces:
         oldest_s = self._clock.monotonic_s() - AGE_S
         while self._commits and self._commits[0].at_s < oldest_s:
             self._drop_oldest()
-        found: list[SeqTrace] = []
+        traces: list[SeqTrace] = []
         for commit in self._by_topic.get(topic_id, ()):
-            if commit.trace.seq > last_seq or len(found) == TRACES_MAX:
+            if commit.trace.seq > last_seq or len(traces) == TRACES_MAX:
                 break
             if commit.trace.seq >= first_seq:
-                found.append(commit.trace)
-        return tuple(found)
+                traces.append(commit.trace)
+        return tuple(traces)
 
     def _drop_oldest(self) -> None:
         topic_id = self._commits.popleft().topic_id

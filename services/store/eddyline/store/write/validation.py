@@ -85,9 +85,9 @@ def check_new(topic: Topic, request: AppendRequest) -> None:
 def check_epoch(name: str, epoch: int, expected: int) -> None:
     """Raise EpochMismatch if an epoch is expected and the topic has another one; `epoch` 0 = there is no such topic."""
     if expected and expected != epoch:
-        found = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
+        actual = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
         raise EpochMismatch(
-            f"{found}, the request says epoch {expected}", topic=name, epoch=epoch, expectedEpoch=expected
+            f"{actual}, the request says epoch {expected}", topic=name, epoch=epoch, expectedEpoch=expected
         )
 
 
@@ -121,11 +121,11 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
             raise InvalidOp("records of a LOG topic have op APPEND", field="op")
         return
     allowed = _SOURCE_OPS if source else _KV_OPS
-    found = {Op.APPEND} if batch.ops is None else set(bytes(batch.ops))
-    if not found <= allowed:
-        named = ", ".join(sorted(Op(op).name for op in found - allowed))
+    ops_used = {Op.APPEND} if batch.ops is None else set(bytes(batch.ops))
+    if not ops_used <= allowed:
+        named = ", ".join(sorted(Op(op).name for op in ops_used - allowed))
         raise InvalidOp(f"records of a KV topic have op PUT, DELETE or PURGE, not {named}", field="op", ops=named)
-    if Op.GAP in found:
+    if Op.GAP in ops_used:
         ops = batch.ops_array()
         keyed = batch.select((ops != Op.GAP).nonzero()[0])
         if keyed.count == 0:

@@ -10,7 +10,7 @@ import pytest
 from eddyline.core.errors import InvalidArgument, InvalidName, NewerFormat, SourceNotFound
 from eddyline.core.model.source import ControlState, SourceChange, SourceDefinition, SourceReport, SourceStop
 from eddyline.core.model.topic import Durability
-from eddyline.store.log.sources import orders_body, put_orders, put_stop, update_body, updated_definition
+from eddyline.store.log.sources import control_change_body, put_control, put_stop, update_body, updated_definition
 from eddyline.store.storage.wal.frame import FrameType, control_body
 from tests.store.recovery.test_recovered_state import FULL
 from tests.store.recovery.test_replay import Machine, nothing
@@ -103,15 +103,15 @@ async def test_stop_that_only_a_resync_ends_survives_with_orders_and_settings(
 
 def test_frame_carries_the_stop_and_one_without_it_reads_as_before() -> None:
     stop = SourceStop("CURSOR_AHEAD", "é", b"\3\0")
-    body = orders_body("s", ControlState(paused=True, resync_serial=2), stop)
+    body = control_change_body("s", ControlState(paused=True, resync_serial=2), stop)
     assert control_body(FrameType.WRITER_CHANGE, 1, dict(body), ts_ms=5).parts[:1] == (
         '{"change":"orders","paused":1,"resync_serial":2,"source":"s","stop":"CURSOR_AHEAD","stop_position":"AwA=",'
         '"stop_reason":"é"}'.encode(),
     )
-    assert (put_orders(body), put_stop(body)) == ((True, 2), stop)
+    assert (put_control(body), put_stop(body)) == ((True, 2), stop)
     before: dict[str, str | int] = {"change": "orders", "paused": 0, "resync_serial": 2, "source": "s"}
-    assert orders_body("s", ControlState(resync_serial=2), None) == before
-    assert (put_orders(before), put_stop(before)) == ((False, 2), None)
+    assert control_change_body("s", ControlState(resync_serial=2), None) == before
+    assert (put_control(before), put_stop(before)) == ((False, 2), None)
 
 
 async def test_update_that_cannot_be_is_refused_and_one_that_changes_nothing_is_answered() -> None:

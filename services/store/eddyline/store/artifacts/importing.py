@@ -50,7 +50,7 @@ from eddyline.store.log.control import Imported, SegmentChange, apply_segment_ch
 from eddyline.store.storage.layout import base_file, temporary
 from eddyline.store.storage.segment.writer import write_segment
 from eddyline.store.storage.wal.frame import FrameType, control_body
-from eddyline.store.write.engine import settled
+from eddyline.store.write.engine import completed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -164,7 +164,7 @@ class FoldImport:
             finally:
                 # After a commit with unknown outcome the next start may need the base's file.
                 self._is_committed |= bool(self._engine.read_only_reason)
-                await settled(self._worker.submit(partial(self._clean, staging)))
+                await completed(self._worker.submit(partial(self._clean, staging)))
 
     def _result(self, topic: Topic, staged: StagedArtifact, *, is_new: bool) -> FoldImported:
         manifest = staged.manifest
@@ -316,7 +316,7 @@ async def _wait_all(*jobs: asyncio.Future[None]) -> asyncio.CancelledError | Non
     cancelled: asyncio.CancelledError | None = None
     for job in jobs:
         try:
-            await settled(job)
+            await completed(job)
         except asyncio.CancelledError as error:
             cancelled = error
         except Exception:

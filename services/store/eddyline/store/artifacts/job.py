@@ -14,7 +14,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from eddyline.core.model.artifact import ArtifactProgress
-from eddyline.store.write.engine import settled
+from eddyline.store.write.engine import completed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -82,5 +82,5 @@ async def run_with_progress(
         if not future.done():
             job.stop()
             with suppress(Exception):  # a caller that stopped early wants no errors
-                await settled(future)
+                await completed(future)
     result.append(future.result())

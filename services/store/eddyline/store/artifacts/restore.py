@@ -28,7 +28,7 @@ from eddyline.store.fold_repair.source import FoldSource
 from eddyline.store.log.control import SegmentChange, apply_segment_change, segment_change_body
 from eddyline.store.read.fold_reader import WAIT_S_MAX
 from eddyline.store.storage.wal.frame import FrameType, control_body
-from eddyline.store.write.engine import settled
+from eddyline.store.write.engine import completed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ class FoldRestore:
         source = FoldSource(self._files, self._layout, topic, through_seq=topic.head_seq, applied_seq=seq)
         try:
             assert source.continues, "the artifact is no older than the base"
-            await settled(self._worker.submit(partial(_read, source)))
+            await completed(self._worker.submit(partial(_read, source)))
         except DataCorrupt as error:
             raise _mismatch(topic, staged, f"the log behind its seq {seq} is damaged too: {error.message}") from error
         finally:
@@ -140,7 +140,7 @@ def _apply(topic: Topic, change: SegmentChange, directory: Path) -> None:
 async def _finish(job: asyncio.Future[T], cancelled: list[asyncio.CancelledError]) -> T:
     """Wait for a job and return its result; a cancellation is kept for later."""
     try:
-        await settled(job)
+        await completed(job)
     except asyncio.CancelledError as error:
         cancelled.append(error)
     return job.result()

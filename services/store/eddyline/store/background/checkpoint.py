@@ -26,7 +26,7 @@ from eddyline.store.catalog.catalog import CatalogHead, WalPosition
 from eddyline.store.fold.fold import sync_for_checkpoint
 from eddyline.store.log_io.catalog_entries import encode_catalog_topic, source_of
 from eddyline.store.storage.wal.frame import carried_body
-from eddyline.store.write.engine import settled
+from eddyline.store.write.engine import completed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,7 +179,7 @@ class Checkpointer:
             if body is not None and not topic.closing
         ]
         for carried in carrying:
-            await settled(carried)
+            await completed(carried)
 
     def _bodies(self, frames: Sequence[_Carried]) -> list[FrameBody | None]:
         """Read the frames' bodies; None if the topic was deleted meanwhile and its file removed."""

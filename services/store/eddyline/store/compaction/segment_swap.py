@@ -24,7 +24,7 @@ from eddyline.store.storage.layout import SegmentId, base_file, segment_file, te
 from eddyline.store.storage.segment.footer import SegmentSource
 from eddyline.store.storage.segment.writer import write_segment
 from eddyline.store.storage.wal.frame import FrameType, control_body
-from eddyline.store.write.engine import settled
+from eddyline.store.write.engine import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,7 +147,7 @@ class SegmentSwap:
         is valid from its frame on."""
         naming = self._worker.submit(partial(self._rename_base, path))
         try:
-            await settled(naming)
+            await completed(naming)
         finally:
             if naming.done() and naming.exception() is None and not topic.deleted:  # else its directory goes as a whole
                 self._garbage.add_segments(apply_segment_change(topic, change, self._layout.topic_dir(topic.id)))

@@ -25,7 +25,7 @@ from eddyline.store.fold_repair.check import CHECK_ROWS, FoldCheck
 from eddyline.store.fold_repair.source import FoldSource
 from eddyline.store.read.fold_reader import WAIT_S_MAX, PendingView
 from eddyline.store.storage.layout import wal_numbers
-from eddyline.store.write.engine import settled
+from eddyline.store.write.engine import completed
 from eddyline.store.write.validation import check_fold
 
 if TYPE_CHECKING:
@@ -130,11 +130,11 @@ class VerifyFold:
             raise NotYet("this store has no place for a second fold")
 
         async def removed() -> None:
-            await settled(worker.submit(scratch.close))
+            await completed(worker.submit(scratch.close))
 
         stack.push_async_callback(removed)
         opening = worker.submit(scratch.open)
-        await settled(opening)
+        await completed(opening)
         return FoldCheck(topic.id, source=source, actual=view, scratch=opening.result())
 
     async def _steps(self, check: FoldCheck) -> AsyncGenerator[VerifyProgress, None]:
@@ -150,7 +150,7 @@ class VerifyFold:
                 )
             job = self._worker.submit(partial(self._work, check))
             # A cancelled caller waits for the job, which uses the folds that are closed next.
-            await settled(job)
+            await completed(job)
             if not job.result():
                 return
             now_s = clock.monotonic_s()

@@ -277,7 +277,7 @@ def updated_definition(current: SourceDefinition, body: Mapping[str, str | int])
     return definition_of(current.name, current.topic, current.bucket, str(body["settings"]))
 
 
-def orders_body(name: str, orders: ControlState, stop: SourceStop | None) -> dict[str, str | int]:
+def control_change_body(name: str, orders: ControlState, stop: SourceStop | None) -> dict[str, str | int]:
     """Return the `WriterChange` of a source with a changed control state or stop; it has both in full."""
     body: dict[str, str | int] = {
         "change": "orders",
@@ -291,7 +291,7 @@ def orders_body(name: str, orders: ControlState, stop: SourceStop | None) -> dic
     return body
 
 
-def put_orders(body: Mapping[str, str | int]) -> ControlState:
+def put_control(body: Mapping[str, str | int]) -> ControlState:
     """Return the control state of a change of kind `orders`."""
     return ControlState(bool(body["paused"]), int(body["resync_serial"]))
 
@@ -323,7 +323,7 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
     elif change == "delete":
         sources.remove(name)
     elif (source := sources.find(name)) is not None and change == "orders":
-        source.control, source.stop = put_orders(body), put_stop(body)
+        source.control, source.stop = put_control(body), put_stop(body)
     elif source is not None and change == "update":
         source.definition = updated_definition(source.definition, body)
     elif source is not None:

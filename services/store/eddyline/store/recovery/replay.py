@@ -35,7 +35,7 @@ from eddyline.store.log.control import (
 )
 from eddyline.store.log.deletion import decode_delete, decode_evict
 from eddyline.store.log.idempotency_keys import KeyedAppend
-from eddyline.store.log.sources import ReplayedSource, put_definition, put_orders, put_stop, updated_definition
+from eddyline.store.log.sources import ReplayedSource, put_control, put_definition, put_stop, updated_definition
 from eddyline.store.storage.wal.frame import CARRIED, FrameType
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class Replay:
             )
         elif (source := self.sources.get(topic.id)) is not None:
             if change == "orders":
-                source = source._replace(control=put_orders(body), stop=put_stop(body))
+                source = source._replace(control=put_control(body), stop=put_stop(body))
             elif change == "update":
                 source = source._replace(definition=updated_definition(source.definition, body))
             else:

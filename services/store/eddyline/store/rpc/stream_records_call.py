@@ -39,7 +39,7 @@ ENDLESS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StreamRequest:
     """A checked request. `end_seq` 0 = none was given."""
 
     topic: str
@@ -55,14 +55,14 @@ class Asked:
 class StreamRecordsCall:
     """State of one StreamRecords call."""
 
-    def __init__(self, handle: ShardHandle, room: ScanLimit, asked: Asked, context: CallContext) -> None:
+    def __init__(self, handle: ShardHandle, room: ScanLimit, request: StreamRequest, context: CallContext) -> None:
         self._handle = handle
         self._room = room
-        self._asked = asked
+        self._request = request
         self._context = context
-        self._cursor = asked.after_seq
-        self._epoch = asked.epoch
-        self._end_seq = asked.end_seq
+        self._cursor = request.after_seq
+        self._epoch = request.epoch
+        self._end_seq = request.end_seq
         self._target: int | None = None  # the head at the start; None once `caught_up` was sent
 
     async def run(self) -> Frames:
@@ -71,7 +71,7 @@ class StreamRecordsCall:
         Raises:
             the contract's errors of StreamRecords; NotReady: the store stops.
         """
-        if self._asked.heals:
+        if self._request.heals:
             await self._check_heals()
         result = await self._read(wait=False)
         self._target = result.head_seq
@@ -91,38 +91,38 @@ class StreamRecordsCall:
                 yield self._frame(log_pb2.StreamRecordsResponse(caught_up=level))
             if self._cursor >= last:
                 return
-            result = await self._read(wait=self._asked.follow)
+            result = await self._read(wait=self._request.follow)
 
     async def _check_heals(self) -> None:
-        info = await self._handle.get().get_topic(self._asked.topic)
+        info = await self._handle.get().get_topic(self._request.topic)
         if info.kind is not Kind.KV:
             raise NotKv(f"topic {info.name} has no fold to heal a gap by", topic=info.name)
 
     async def _read(self, *, wait: bool) -> ReadResult:
         """Read on from the cursor; `wait` = if there is no record yet, wait for as long as a read may."""
         reading = self._handle.get().read_records(
-            self._asked.topic,
+            self._request.topic,
             after_seq=self._cursor,
             epoch=self._epoch,
             limit=READ_LIMIT_MAX,
             max_bytes=READ_BYTES,
             wait_ms=READ_WAIT_MS_MAX if wait else 0,
-            record_filter=self._asked.record_filter,
+            record_filter=self._request.record_filter,
         )
         return await (self._handle.cancel_on_stop(reading) if wait else reading)
 
     def _last_seq(self, head_seq: int) -> int:
         """Return the last seq that the stream sends, inclusive."""
         if self._end_seq:
-            return self._end_seq - 1 if self._asked.follow else min(self._end_seq - 1, head_seq)
-        return ENDLESS if self._asked.follow else head_seq
+            return self._end_seq - 1 if self._request.follow else min(self._end_seq - 1, head_seq)
+        return ENDLESS if self._request.follow else head_seq
 
     async def _frames(self, result: ReadResult, last: int) -> Frames:
         """Yield a read's answer as frames, up to `last`, and move the cursor behind them."""
         items = _up_to(result, last)
         settled = min(last, result.next_after_seq)
         for number, item in enumerate(items, start=1):
-            if isinstance(item, Gap) and self._asked.heals:
+            if isinstance(item, Gap) and self._request.heals:
                 yield self._frame(_item_frame(item, as_columns=False))
                 async with aclosing(self._snapshot()) as frames:
                     async for frame in frames:
@@ -131,7 +131,7 @@ class StreamRecordsCall:
             own_seq = item.own_seq if isinstance(item, Gap) else item.last_seq
             is_last = number == len(items)
             self._cursor, self._epoch = settled if is_last else min(last, own_seq), result.epoch
-            frame = _item_frame(item, as_columns=self._asked.as_columns)
+            frame = _item_frame(item, as_columns=self._request.as_columns)
             frame.batch_end = is_last and result.batch_end and settled == result.next_after_seq
             yield self._frame(frame)
         self._epoch = result.epoch
@@ -142,12 +142,12 @@ class StreamRecordsCall:
 
     async def _snapshot(self) -> Frames:
         """Yield the fold at one point, and move the cursor to that point."""
-        asked, shard = self._asked, self._handle.get()
-        record_filter = asked.record_filter
-        if record_filter.exclude_nodes and not (await shard.get_topic(asked.topic)).config.dedupe_node:
+        request, shard = self._request, self._handle.get()
+        record_filter = request.record_filter
+        if record_filter.exclude_nodes and not (await shard.get_topic(request.topic)).config.dedupe_node:
             record_filter = replace(record_filter, exclude_nodes=())
         prefixes = record_filter.key_prefixes
-        pages = shard.range_entries(asked.topic, key_prefix=prefixes[0] if len(prefixes) == 1 else b"")
+        pages = shard.range_entries(request.topic, key_prefix=prefixes[0] if len(prefixes) == 1 else b"")
         count, state = 0, None
         with self._room.of(self._context):
             async with aclosing(pages):
@@ -159,7 +159,7 @@ class StreamRecordsCall:
                     batch = _selected(page.batch, record_filter) if page.batch is not None else None
                     if batch is not None:
                         count += batch.count
-                        yield self._frame(_item_frame(batch, as_columns=asked.as_columns))
+                        yield self._frame(_item_frame(batch, as_columns=request.as_columns))
         assert state is not None  # a range has at least one page
         self._cursor, self._epoch = state.fold_seq, state.epoch
         end = log_pb2.StreamRecordsResponse.SnapshotEnd(count=count)
@@ -170,7 +170,7 @@ class StreamRecordsCall:
         return frame
 
 
-def parse_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
+def parse_stream(request: log_pb2.StreamRecordsRequest) -> StreamRequest:
     """Check a request as far as it does not depend on the topic.
 
     Raises:
@@ -183,7 +183,7 @@ def parse_stream(request: log_pb2.StreamRecordsRequest) -> Asked:
     if heals and request.end_seq:
         message = "on_gap HEAL goes without end_seq: a snapshot is of the head"
         raise InvalidArgument(message, field="end_seq")
-    return Asked(
+    return StreamRequest(
         topic=request.topic,
         after_seq=request.after_seq,
         epoch=request.epoch,

@@ -20,7 +20,14 @@ from eddyline.core.model.topic import Kind, TopicConfig, check_config, check_nam
 from eddyline.core.records.batch import Batch
 from eddyline.store.log.append import AppendRequest, WriterPosition
 from eddyline.store.log.control import apply_config, config_body, topic_body, topic_of
-from eddyline.store.log.sources import change_writer, check_takes_source, orders_body, put_body, stop_after, update_body
+from eddyline.store.log.sources import (
+    change_writer,
+    check_takes_source,
+    control_change_body,
+    put_body,
+    stop_after,
+    update_body,
+)
 from eddyline.store.log.topic import Topic
 from eddyline.store.read.follow import LocalFollow
 from eddyline.store.runtime.keyed_locks import KeyedLocks
@@ -378,7 +385,7 @@ class Shard:
             previous = source.control
             orders = ControlState(previous.paused if paused is None else paused, previous.resync_serial + resync)
             if orders != previous:
-                await self._change_writer(source.topic, orders_body(name, orders, source.stop))
+                await self._change_writer(source.topic, control_change_body(name, orders, source.stop))
             return self._sources.info(source)
 
     async def update_source(self, name: str, change: SourceChange) -> SourceInfo:
@@ -417,7 +424,7 @@ class Shard:
                 live_source = self._sources.get(source)  # it may have been deleted, or leased again, meanwhile
                 stop = stop_after(live_source, report)
                 if live_source.fence == fence and stop != live_source.stop:
-                    await self._change_writer(live_source.topic, orders_body(source, live_source.control, stop))
+                    await self._change_writer(live_source.topic, control_change_body(source, live_source.control, stop))
         return renewal
 
     async def release_lease(self, source: str, *, fence: int) -> None:

@@ -18,7 +18,7 @@ from eddyline.store.splits.filter import may_hold, may_hold_of
 from eddyline.store.storage.segment.batching import record_batches
 from eddyline.store.storage.segment.reader import decode_message
 from eddyline.store.storage.segment.writer import BYTES_MAX, ROWS_MAX
-from eddyline.store.write.engine import settled
+from eddyline.store.write.engine import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ class ScanPieces:
     async def run(self, job: Callable[[], T]) -> T:
         """Run a job on the reader threads. A cancelled caller waits for it: the files of the job must stay until then."""
         running = self._worker.submit(job)
-        await settled(running)
+        await completed(running)
         return running.result()
 
     async def _of_segment(self, segment: Segment, seq: int, last_seq: int, split_filter: SplitFilter) -> ScanPiece:

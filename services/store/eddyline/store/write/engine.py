@@ -293,7 +293,7 @@ class Engine:
         Raises:
             ReadOnly: refused. CommitUnknown: the disk failed under it.
         """
-        await settled(self.stage_control(body, on_commit, topic, sync=sync, erase=erase))
+        await completed(self.stage_control(body, on_commit, topic, sync=sync, erase=erase))
 
     def stage_control(
         self,
@@ -389,7 +389,7 @@ class Engine:
         )
 
 
-async def settled(commit: asyncio.Future[T]) -> None:
+async def completed(commit: asyncio.Future[T]) -> None:
     """Await a commit in flight. A cancelled caller waits for it too, so that its locks are held until then."""
     try:
         await asyncio.shield(commit)

@@ -1,4 +1,4 @@
-"""The keys file: what it takes, what it refuses and how it says so; grants; whom a role speaks for."""
+"""The keys file: accepted and refused content; grants; principals of calls by roles."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SPIFFE = "spiffe://example.org/ns/prod/sa/billing"
         ({"common_name": "dns:a.b"}, []),
     ],
 )
-def test_names_of_a_certificate_are_told_apart_by_their_kind(names: dict[str, Any], expected: list[str]) -> None:
+def test_names_of_a_certificate_are_distinguished_by_kind(names: dict[str, Any], expected: list[str]) -> None:
     assert certificate_names(**names) == expected
 
 
@@ -101,7 +101,7 @@ def test_names_of_a_certificate_are_told_apart_by_their_kind(names: dict[str, An
         ("key = " + "[" * 5_000, "is not TOML"),
     ],
 )
-def test_a_malformed_file_is_refused_with_what_is_wrong(text: str, said: str) -> None:
+def test_a_malformed_file_is_refused_with_the_reason(text: str, said: str) -> None:
     with pytest.raises(MalformedKeys, match=said):
         parse_keys(text)
 
@@ -131,7 +131,7 @@ def test_a_file_that_holds_no_secret_is_refused(content: bytes) -> None:
         parse_secret(content)
 
 
-def test_prefixes_narrow_what_a_list_asks_for() -> None:
+def test_prefixes_narrow_the_prefix_of_a_list() -> None:
     grant = Grant("one", frozenset(Scope), ("orders.", "orders.eu.", "prices"))
     assert grant.narrowed("") == ("orders.", "prices")
     assert grant.narrowed("orders.eu.de") == ("orders.eu.de",)
@@ -144,7 +144,7 @@ names = st.text(alphabet="ab.", min_size=1, max_size=4)
 
 
 @given(st.lists(names, min_size=1, max_size=5), names | st.just(""), st.lists(names, max_size=20, unique=True))
-def test_narrowed_prefixes_list_what_is_covered_once_and_in_order(own: list[str], asked: str, there: list[str]) -> None:
+def test_narrowed_prefixes_are_sorted_and_do_not_overlap(own: list[str], asked: str, there: list[str]) -> None:
     grant = Grant("one", frozenset(Scope), tuple(own))
     listed = [name for prefix in grant.narrowed(asked) for name in sorted(there) if name.startswith(prefix)]
     assert listed == sorted(name for name in there if name.startswith(asked) and grant.covers(name))
@@ -173,7 +173,7 @@ async def test_the_largest_principal_fits_its_bound() -> None:
 
 
 @given(st.text(alphabet=string.printable, max_size=80))
-def test_what_no_role_wrote_speaks_for_nobody(text: str) -> None:
+def test_a_malformed_principal_is_refused(text: str) -> None:
     with pytest.raises(PermissionDenied):
         principal_from(text, via="role")
 
@@ -190,6 +190,6 @@ def test_what_no_role_wrote_speaks_for_nobody(text: str) -> None:
         "x" * (PRINCIPAL_BYTES_MAX + 1),
     ],
 )
-def test_a_role_cannot_speak_for_a_role_or_for_what_is_no_principal(text: str) -> None:
+def test_a_role_cannot_call_for_a_role_or_an_invalid_principal(text: str) -> None:
     with pytest.raises(PermissionDenied):
         principal_from(text, via="role")

@@ -1,4 +1,4 @@
-"""Access as a role is set: which binds it may have, what of its files refuses the start, TLS and certificates for real."""
+"""Access of a role: allowed binds, files that refuse the start, TLS and certificates over real connections."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def client(authority: Authority, own: Certificate | None = None, secret: str = "
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7701", "[::]:7701", "10.0.0.1:7701", "a.host:7701"])
-def test_any_bind_is_taken_with_keys_and_none_but_loopback_without(tmp_path: Path, listen: str) -> None:
+def test_binds_other_than_loopback_need_keys(tmp_path: Path, listen: str) -> None:
     keys, authority = Keys(tmp_path), Authority(tmp_path / "ca")
     keys.add("one", "read")
     keys.access().check_listen(listen)
@@ -163,7 +163,7 @@ async def test_without_keys_a_certificate_is_called_by_whatever_name_it_has(tmp_
         assert await who_am_i(address, client(authority, authority.sign_names("none"))) == "certificate"
 
 
-async def test_only_a_certificate_with_the_role_scope_speaks_for_others(tmp_path: Path) -> None:
+async def test_only_a_certificate_with_the_role_scope_calls_for_others(tmp_path: Path) -> None:
     keys, authority = Keys(tmp_path), Authority(tmp_path / "ca")
     keys.add("ingest", "role", certificate="ingest")
     keys.add("someone", "read", certificate="someone")
@@ -183,7 +183,7 @@ async def test_only_a_certificate_with_the_role_scope_speaks_for_others(tmp_path
                 assert isinstance(unwrap(caught.value), PermissionDenied)
 
 
-async def test_files_are_looked_at_by_the_clock(tmp_path: Path) -> None:
+async def test_files_are_polled_by_the_clock(tmp_path: Path) -> None:
     keys, clock = Keys(tmp_path), ManualClock()
     keys.add("one", "read")
     own = tmp_path / "own.key"
@@ -215,7 +215,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     ("days", "expected"),
     [(-1, "it is not valid before 2026-01-01T00:00:00Z"), (1, ""), (32, "it expired at 2026-02-01T00:00:00Z")],
 )
-async def test_certificate_that_no_handshake_takes_now_warns_at_the_start(
+async def test_certificate_that_is_not_valid_now_warns_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, days: int, expected: str
 ) -> None:
     authority = Authority(tmp_path / "ca")
@@ -263,7 +263,7 @@ async def test_authorities_warn_where_none_of_them_is_valid(tmp_path: Path, capl
         assert [setting for setting, _ in warnings_of(caplog)] == expected
 
 
-async def test_what_breaks_inside_comes_out_as_it_is(tmp_path: Path) -> None:
+async def test_error_inside_the_block_is_not_wrapped(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     keys.add("one", "read")
     with pytest.raises(SettingsError, match="of the role"):
@@ -297,7 +297,7 @@ def test_files_that_cannot_be_used_refuse_the_start(tmp_path: Path, wrong: str) 
 
 
 @pytest.mark.parametrize("content", [None, "", "[[key]]", "x" * 20])
-def test_a_keys_file_that_is_none_refuses_the_start(tmp_path: Path, content: str | None) -> None:
+def test_an_invalid_keys_file_refuses_the_start(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "keys.toml"
     if content is not None:
         path.write_text(content, encoding="utf-8")
@@ -312,7 +312,7 @@ def test_clients_certificates_need_one_of_the_server(tmp_path: Path) -> None:
         CommonSettings(tls_client_ca=str(tmp_path))
 
 
-def test_no_secret_is_shown_at_the_start(tmp_path: Path) -> None:
+def test_no_secret_is_printed_at_the_start(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     keys.add("one", "read")
     own = tmp_path / "own.key"
@@ -322,7 +322,7 @@ def test_no_secret_is_shown_at_the_start(tmp_path: Path) -> None:
     assert "secret-of" not in f"{masked(common, prefix='')} {access.caller!r} {access.interceptor!r}"
 
 
-async def test_calls_of_nobody_are_counted(tmp_path: Path) -> None:
+async def test_calls_without_a_known_key_are_counted(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     keys.add("one", "read")
     access = keys.access()
@@ -332,7 +332,7 @@ async def test_calls_of_nobody_are_counted(tmp_path: Path) -> None:
         await until(lambda: access.interceptor.refused_count == 3)
 
 
-async def test_a_call_that_no_rule_names_is_refused_to_everybody(tmp_path: Path) -> None:
+async def test_a_call_without_a_rule_is_refused_to_every_caller(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     everything = keys.add("all", *(scope.value for scope in Scope))
 

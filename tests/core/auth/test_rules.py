@@ -1,4 +1,4 @@
-"""The table of scopes: every call of the contract is in it, and every name in every body is judged."""
+"""The table of scopes has every call of the contract, and checks every name in every body."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ ON_BEHALF = [path for path in METHODS if not RULES[path].for_roles or RULES[path
 
 
 @pytest.mark.parametrize("path", sorted(set(ON_BEHALF) - WITHOUT_NAMES))
-def test_every_name_in_a_body_is_judged(path: str) -> None:
+def test_every_name_in_a_body_is_checked(path: str) -> None:
     bodies = list(named_bodies(METHODS[path].request()))
     assert bodies
     for where, body in bodies:
@@ -118,7 +118,7 @@ def test_a_key_without_the_scope_is_refused(path: str) -> None:
         assert error.metadata["scopes"]
 
 
-def test_a_role_s_own_business_is_not_judged_by_whom_it_serves() -> None:
+def test_a_role_s_own_calls_do_not_depend_on_its_caller() -> None:
     assert (
         judged("/eddyline.v1.ApplyService/GetSource", METHODS["/eddyline.v1.ApplyService/GetSource"].request()) is None
     )

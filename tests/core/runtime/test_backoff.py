@@ -32,7 +32,7 @@ def test_a_reset_starts_from_the_base() -> None:
     assert backoff.next_delay_s() <= 0.1
 
 
-def test_what_the_server_asked_for_is_waited_at_least() -> None:
+def test_delay_is_at_least_the_server_s_hint() -> None:
     backoff = Backoff(Random(1), base_s=0.1, cap_s=0.1)
     assert all(2.0 <= backoff.next_delay_s(minimum_s=2.0) <= 2.1 for _ in range(100))
 

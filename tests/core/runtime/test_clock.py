@@ -1,4 +1,4 @@
-"""Waiting by a clock that is moved by hand."""
+"""Waiting on a clock that is advanced by hand."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_cancelled_wait_is_cancelled_and_leaves_no_timer() -> None:
     assert (task.cancelled(), clock.pending) == (True, 0)
 
 
-async def test_a_cancel_at_the_moment_time_is_over_is_not_eaten() -> None:
+async def test_a_cancel_at_the_moment_of_the_timeout_propagates() -> None:
     clock, event = ManualClock(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(wait_event(clock, event, 1))

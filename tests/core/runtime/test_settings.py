@@ -1,4 +1,4 @@
-"""Settings: what is taken, what is refused, what is printed."""
+"""Settings: accepted, refused, printed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_misspelt_name_is_refused_with_the_one_that_was_meant() -> None:
         "0_SERVICE_HOST",
     ],
 )
-def test_what_kubernetes_injects_is_passed_over(name: str) -> None:
+def test_names_injected_by_kubernetes_are_ignored(name: str) -> None:
     assert loaded(**{name: "tcp://10.0.0.1:7701"}) == Example(data_dir="/d")
 
 
@@ -120,7 +120,7 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(name: str, value: str, wor
         loaded(**{name: value})
 
 
-def test_secrets_are_masked_in_print() -> None:
+def test_secrets_are_masked() -> None:
     printed = masked(loaded(API_KEY="hush", NATS_URL="nats://me:hush@host:4222", NAMES="a,b"), prefix=PREFIX)
     assert "hush" not in str(printed)
     assert printed["EDDYLINE_ROLE_API_KEY"] == "***"
@@ -137,7 +137,7 @@ def test_secrets_are_masked_in_print() -> None:
         ("nats://host,tls://[::1]:4222", "nats://host,tls://[::1]:4222"),
     ],
 )
-def test_a_password_is_masked_in_whatever_form_of_a_url(url: str, shown: str) -> None:
+def test_a_password_is_masked_in_any_form_of_a_url(url: str, shown: str) -> None:
     assert masked(loaded(NATS_URL=url), prefix=PREFIX)["EDDYLINE_ROLE_NATS_URL"] == shown
 
 
@@ -171,7 +171,7 @@ def test_common_settings_refuse(name: str, value: str, words: str) -> None:
         load_common({"EDDYLINE_COMMON_" + name: value})
 
 
-def test_what_a_role_says_at_its_start_is_what_was_changed() -> None:
+def test_log_at_the_start_has_the_changed_settings() -> None:
     assert non_default(CommonSettings(), prefix="X_") == {}
     assert non_default(loaded(API_KEY="hush", NAMES="a,b"), prefix=PREFIX) == {
         f"{PREFIX}API_KEY": "***",

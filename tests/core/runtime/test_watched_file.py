@@ -1,4 +1,4 @@
-"""A file that is looked at: whatever is put in its place is seen, whenever that happens."""
+"""A polled file: every replacement is seen, whenever it happens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def watched(path: Path) -> FileWatcher:
     return FileWatcher(str(path), bytes_max=10)
 
 
-def test_file_is_read_when_it_is_another_one(tmp_path: Path) -> None:
+def test_changed_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     replace(path, b"first")
     file = watched(path)
@@ -29,7 +29,7 @@ def test_file_is_read_when_it_is_another_one(tmp_path: Path) -> None:
     assert file.poll() is None
 
 
-def test_file_that_is_put_in_its_place_while_it_is_opened_is_seen_at_the_next_look(
+def test_file_replaced_while_it_is_opened_is_seen_at_the_next_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -62,7 +62,7 @@ def test_volume_that_is_swapped_as_kubernetes_does_is_seen(tmp_path: Path) -> No
     assert file.poll() is None
 
 
-def test_file_that_is_gone_or_too_large_is_looked_at_again(tmp_path: Path) -> None:
+def test_file_that_is_gone_or_too_large_is_polled_again(tmp_path: Path) -> None:
     path = tmp_path / "file"
     replace(path, b"first")
     file = watched(path)
@@ -78,7 +78,7 @@ def test_file_that_is_gone_or_too_large_is_looked_at_again(tmp_path: Path) -> No
     assert file.poll() == b"last"
 
 
-def test_files_are_due_together_until_they_are_taken(tmp_path: Path) -> None:
+def test_files_are_due_together_until_they_are_marked_read(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for path in (first, second):
         replace(path, b"a")

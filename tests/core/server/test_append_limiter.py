@@ -1,4 +1,4 @@
-"""Appends wait for room before they are received, in order, and leave it however they end."""
+"""Appends wait for room before they are received, in order, and release it in whichever way they end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_calls_wait_for_room_in_their_order() -> None:
     assert room.bytes == 0
 
 
-async def test_one_call_is_let_in_however_small_the_room() -> None:
+async def test_one_call_is_admitted_however_small_the_bound() -> None:
     room, entered, leave = AppendLimiter(1), list[int](), asyncio.Event()
     leave.set()
     async with asyncio.TaskGroup() as calls:

@@ -31,7 +31,7 @@ class FixedHost:
         (cluster_pb2.ROLE_DELIVERY, cluster_pb2.DeliveryStatus(watch_count=2)),
     ],
 )
-async def test_a_role_says_who_it_is_and_how_it_does(
+async def test_a_role_reports_its_identity_and_status(
     role: cluster_pb2.Role.ValueType,
     detail: cluster_pb2.StoreStatus | cluster_pb2.IngestStatus | cluster_pb2.DeliveryStatus,
 ) -> None:

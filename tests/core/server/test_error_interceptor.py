@@ -1,4 +1,4 @@
-"""Bytes that are no message, and callers that go away: what handlers, callers and the log see."""
+"""Invalid bytes, and callers that leave: results for handlers, callers and the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CALLS: Final = 60
 
 
 def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged as an error, less what gRPC's poller says where a process has had several loops, as tests do."""
+    """Return error log records, without those of gRPC's poller in a process with several event loops."""
     errors = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.ERROR]
     return [error for error in errors if not error.startswith("Exception in callback PollerCompletionQueue")]
 
@@ -41,7 +41,7 @@ def decode(message: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["unary_unary", "stream_unary", "unary_stream", "stream_stream"])
-async def test_request_larger_than_its_call_may_ask_for_is_refused_before_it_is_taken_apart(kind: str) -> None:
+async def test_request_above_the_bound_of_its_call_is_refused_before_parsing(kind: str) -> None:
     asked: list[int] = []
 
     def decode_counted(message: bytes) -> bytes:
@@ -81,7 +81,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_logged(
     assert errors_of(caplog) == []
 
 
-async def test_a_stream_deals_with_what_came_before_the_bytes_that_are_no_message() -> None:
+async def test_a_stream_handles_messages_before_invalid_bytes() -> None:
     async def echo(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         async for request in requests:
             yield request

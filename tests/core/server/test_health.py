@@ -1,4 +1,4 @@
-"""A role's log says when it is ready, and when it is not any more: once a change."""
+"""The log of a role has a line for each change of its readiness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-async def test_ready_is_said_once_a_change(caplog: pytest.LogCaptureFixture) -> None:
+async def test_ready_is_logged_once_a_change(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "eddyline.core.server.health")
     board = HealthBoard()
     await board.start()

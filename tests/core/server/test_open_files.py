@@ -1,4 +1,4 @@
-"""The limit of open files: raised at the start, and what of it callers get."""
+"""The limit of open files: raised at the start, and shared with callers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_soft_limit_is_raised_as_far_as_it_may(limits: tuple[int, int]) -> N
     assert raise_open_files(256) == most, "it is never lowered"
 
 
-def test_connections_leave_the_role_its_own_and_a_low_limit_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_leave_files_for_the_role_and_a_low_limit_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert connections_within(65_536, 1_000) == CALLS_MAX
     assert not caplog.records
     assert connections_within(4_096, 1_096) == 3_000

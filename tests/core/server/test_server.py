@@ -1,4 +1,4 @@
-"""The server every role runs: bind, health, reflection, raw methods, options."""
+"""The server of every role: bind, health, reflection, raw methods, options."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_loopback_may_be_bound(listen: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:7701", "[::]:7701", "10.0.0.1:7701", "a.host:7701"])
-def test_any_other_bind_is_refused_and_says_what_is_allowed(listen: str) -> None:
+def test_any_other_bind_is_refused_with_the_allowed_ones(listen: str) -> None:
     with pytest.raises(SettingsError, match=r"refusing to listen on .*127\.0\.0\.1"):
         check_loopback(listen)
 
 
 @pytest.mark.parametrize("listen", ["7701", ":7701", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_what_is_no_address_is_refused(listen: str) -> None:
+def test_an_invalid_address_is_refused(listen: str) -> None:
     with pytest.raises(SettingsError, match="not host:port"):
         check_loopback(listen)
 
@@ -63,7 +63,7 @@ async def test_a_port_in_use_is_refused_and_not_shared() -> None:
         await second.stop(0)
 
 
-async def test_health_is_live_first_and_ready_when_told() -> None:
+async def test_health_is_live_first_and_ready_once_set() -> None:
     server = make_server("127.0.0.1:0")
     async with started(server) as channel:
         check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse] = (
@@ -168,7 +168,7 @@ async def raw_get_topic(request: topic_pb2.GetTopicRequest, context: object) -> 
     return topic_pb2.GetTopicResponse(topic=topic_pb2.Topic(name="raw")).SerializeToString()
 
 
-async def test_raw_methods_answer_beside_generated_ones_and_their_errors_are_typed() -> None:
+async def test_raw_methods_work_with_generated_ones_and_their_errors_are_typed() -> None:
     server = make_server("127.0.0.1:0")
     topic_pb2_grpc.add_TopicServiceServicer_to_server(GeneratedTopics(), server.grpc)
     server.add_raw_methods(TOPIC_SERVICE, {"GetTopic": RawMethod(raw_get_topic, topic_pb2.GetTopicRequest.FromString)})
@@ -194,7 +194,7 @@ def test_both_sides_take_messages_of_64_mib() -> None:
         assert options["grpc.max_receive_message_length"] == options["grpc.max_send_message_length"] == 64 << 20
 
 
-async def test_a_burst_of_calls_waits_to_be_taken_up() -> None:
+async def test_a_burst_of_calls_is_queued() -> None:
     # the library's own bound is 1 000, and beyond it calls are cancelled by chance
     server = make_server("127.0.0.1:0")
     async with started(server) as channel:

@@ -1,4 +1,4 @@
-"""Metrics as values, in the text form, and pushed: names, kinds and buckets as they were given."""
+"""Metrics as values, as text, and pushed: names, kinds and buckets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_observation_counts_in_the_first_bucket_whose_bound_is_not_below_it() ->
     assert now.total == 0 + 1 + 1.5 + 2 + 5 + 5.1 + 100
 
 
-def test_what_was_taken_of_a_histogram_stays_as_it_was() -> None:
+def test_distribution_of_a_histogram_is_a_snapshot() -> None:
     made = observed(1)
     before = made.now()
     made.observe(1)
@@ -126,7 +126,7 @@ def test_push_has_names_kinds_and_values_as_they_were_given() -> None:
         ({"OTEL_RESOURCE_ATTRIBUTES": "prod,=x,a=1", "OTEL_SERVICE_NAME": " "}, {"a": "1"}, ["prod", "=x"]),
     ],
 )
-def test_opentelemetrys_variables_say_who_pushes(
+def test_opentelemetrys_variables_set_resource_attributes(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     variables: dict[str, str],
@@ -158,7 +158,7 @@ def test_push_has_a_value_of_any_kind_that_counts(value: float) -> None:
     assert (point.as_int or point.as_double) == value
 
 
-def test_push_to_nobody_is_told_and_raises_nothing() -> None:
+def test_push_without_a_collector_returns_a_reason() -> None:
     with collecting() as (_, url):
         pass
     exporter = OtlpExporter(url, role="store", version="9", instance="host:1")

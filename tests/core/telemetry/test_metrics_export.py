@@ -1,4 +1,4 @@
-"""The endpoint and the push of a role: bounded, off the loop, and gone when the role is."""
+"""Endpoint and push of a role: bounded, off the event loop, and ended with the role."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Role:
-    """A role that counts how often it was asked."""
+    """A role that counts how often its metrics were collected."""
 
     def __init__(self, clock: Clock, *, listen: str = "127.0.0.1:0", otlp_url: str = "") -> None:
         common = CommonSettings(otlp_url=otlp_url, otlp_interval_ms=1_000)
@@ -48,7 +48,7 @@ async def running(clock: Clock | None = None, *, otlp_url: str = "") -> AsyncIte
         yield role
 
 
-async def test_many_scrapers_cost_what_one_does_until_the_text_is_old() -> None:
+async def test_many_scrapers_share_one_text_until_it_is_old() -> None:
     clock = ManualClock()
     async with running(clock) as role:
         async with asyncio.TaskGroup() as tasks:
@@ -70,7 +70,7 @@ async def test_many_scrapers_cost_what_one_does_until_the_text_is_old() -> None:
         (b"\xff\x00", 400),
     ],
 )
-async def test_other_requests_are_refused_without_asking_the_role(request_line: bytes, status: int) -> None:
+async def test_other_requests_are_refused_without_collecting_metrics(request_line: bytes, status: int) -> None:
     async with running() as role:
         assert (await http_get(role.export.address(), request_line + b"\r\n\r\n"))[0] == status
         assert role.asked == (status == 200)
@@ -99,13 +99,13 @@ async def test_head_is_answered_as_get_is_without_the_body(path: bytes) -> None:
     assert b"Content-Length: %d" % len(body) in head
 
 
-async def test_other_method_is_told_which_there_are() -> None:
+async def test_other_method_gets_the_allowed_ones() -> None:
     async with running() as role:
         answer = await raw(role.export.address(), b"DELETE /metrics HTTP/1.1\r\n\r\n")
     assert b"\r\nAllow: GET, HEAD\r\n" in answer
 
 
-async def test_connection_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_connection_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_http, "READ_S", 0.05)
     async with running() as role, asyncio.timeout(HANG_S):
         assert await silent(role.export.address()) == b""
@@ -117,7 +117,7 @@ async def test_head_without_an_end_is_cut() -> None:
 
 
 async def silent(address: str, said: bytes = b"") -> bytes:
-    """What somebody is told who never ends the request."""
+    """Return the answer to a client that never completes its request."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(said)
@@ -156,7 +156,7 @@ async def test_end_cuts_open_connections_and_frees_the_address() -> None:
         await http_get(address)
 
 
-async def test_defect_of_what_is_measured_costs_its_scrape_and_not_the_role(caplog: pytest.LogCaptureFixture) -> None:
+async def test_defect_of_a_metric_costs_its_scrape_and_not_the_role(caplog: pytest.LogCaptureFixture) -> None:
     role = Role(ManualClock())
 
     async def broken() -> list[Metric]:
@@ -169,7 +169,7 @@ async def test_defect_of_what_is_measured_costs_its_scrape_and_not_the_role(capl
     assert [record.getMessage() for record in caplog.records] == ["metrics broke"]
 
 
-async def test_what_is_raised_inside_comes_out_as_it_is() -> None:
+async def test_error_inside_the_block_is_not_wrapped() -> None:
     with pytest.raises(TopicNotFound):
         async with running():
             raise TopicNotFound("no topic x", topic="x")
@@ -205,7 +205,7 @@ async def test_only_loopback_may_be_scraped() -> None:
             pass
 
 
-async def test_without_either_nothing_is_asked_and_nothing_listens() -> None:
+async def test_without_endpoint_and_collector_nothing_is_collected_or_listens() -> None:
     role = Role(ManualClock(), listen="")
     async with role.export.running(role.collect):
         assert role.export.address() == ""
@@ -224,7 +224,7 @@ async def test_push_comes_each_interval() -> None:
     assert (said.name, said.sum.data_points[0].as_int) == ("asked_total", 2)
 
 
-async def test_collector_that_is_away_is_one_line_an_outage(
+async def test_collector_that_is_down_is_one_log_line_an_outage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_otlp, "EXPORT_S", 0.5)

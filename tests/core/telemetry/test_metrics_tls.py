@@ -1,4 +1,4 @@
-"""The endpoint of metrics and probes where the role has a certificate: TLS alone, renewed, bounded, and for everybody."""
+"""The endpoint of metrics and probes with a certificate: TLS only, renewed, bounded, open to clients without one."""
 
 from __future__ import annotations
 
@@ -59,51 +59,49 @@ async def endpoint(files: Files, *, key: str = "", board: HealthBoard | None = N
 
 
 class Endpoint:
-    """One that runs."""
+    """A running endpoint."""
 
     def __init__(self, access: RoleAccess, address: str) -> None:
         self.access = access
         self.address = address
 
-    async def asked(self, authority: Authority, path: str, *headers: str) -> tuple[int, str]:
-        """What somebody without a certificate is told, who knows the authority."""
+    async def get(self, authority: Authority, path: str, *headers: str) -> tuple[int, str]:
+        """Return the answer to a client that knows the authority and has no certificate."""
         head = "\r\n".join((f"GET {path} HTTP/1.1", "Host: x", *headers, "", ""))
         tls = ssl.create_default_context(cafile=str(authority.own.certificate))
         status, body = await http_get(self.address, head.encode(), tls=tls)
         return status, body.decode().strip()
 
 
-async def test_everybody_is_told_probes_and_who_has_the_key_metrics(
-    files: Files, authority: Authority, key_file: Path
-) -> None:
+async def test_probes_need_no_key_and_metrics_do(files: Files, authority: Authority, key_file: Path) -> None:
     async with endpoint(files, key=str(key_file)) as at:
-        assert await at.asked(authority, "/live") == (200, "live")
-        assert (await at.asked(authority, "/ready"))[0] == 503
-        assert (await at.asked(authority, "/metrics"))[0] == 401
-        status, body = await at.asked(authority, "/metrics", f"Authorization: Bearer {KEY}")
+        assert await at.get(authority, "/live") == (200, "live")
+        assert (await at.get(authority, "/ready"))[0] == 503
+        assert (await at.get(authority, "/metrics"))[0] == 401
+        status, body = await at.get(authority, "/metrics", f"Authorization: Bearer {KEY}")
         assert status == 200
         assert len(Scrape(body.encode() + b"\n").names) == LARGE
 
 
-async def test_metrics_without_a_key_are_for_everybody_on_loopback(files: Files, authority: Authority) -> None:
+async def test_metrics_need_no_key_on_loopback(files: Files, authority: Authority) -> None:
     async with endpoint(files) as at:
-        assert (await at.asked(authority, "/metrics"))[0] == 200
+        assert (await at.get(authority, "/metrics"))[0] == 200
 
 
-async def test_renewed_certificate_is_what_the_next_connection_sees(files: Files, authority: Authority) -> None:
+async def test_next_connection_sees_the_renewed_certificate(files: Files, authority: Authority) -> None:
     async with endpoint(files) as at:
         assert await asyncio.to_thread(shown, at.address) == serial(files.certificate)
         renewed = authority.sign("role")
         replace(files.certificate, renewed.certificate.read_bytes())
         await at.access.poll()
-        assert await at.asked(authority, "/live") == (200, "live")
+        assert await at.get(authority, "/live") == (200, "live")
         assert await asyncio.to_thread(shown, at.address) != serial(renewed.certificate)
         replace(files.key, renewed.key.read_bytes())
         await at.access.poll()
         assert await asyncio.to_thread(shown, at.address) == serial(renewed.certificate)
 
 
-async def test_who_speaks_no_tls_is_told_nothing(files: Files) -> None:
+async def test_client_without_tls_gets_no_answer(files: Files) -> None:
     async with endpoint(files) as at, asyncio.timeout(HANG_S):
         said = await silent(at.address, b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"live" not in said
@@ -116,11 +114,11 @@ async def test_handshake_that_does_not_end_is_cut(files: Files, monkeypatch: pyt
         assert await silent(at.address, said) == b""
 
 
-async def test_connections_within_their_handshake_keep_no_probe_out(files: Files, authority: Authority) -> None:
+async def test_connections_within_their_handshake_do_not_block_probes(files: Files, authority: Authority) -> None:
     async with endpoint(files) as at, asyncio.timeout(HANG_S):
         host, _, port = at.address.rpartition(":")
         open_ones = [await asyncio.open_connection(host, int(port)) for _ in range(metrics_http.CONNECTIONS_MAX)]
-        assert await at.asked(authority, "/live") == (200, "live")
+        assert await at.get(authority, "/live") == (200, "live")
         for _, writer in open_ones:
             writer.close()
 
@@ -138,7 +136,7 @@ async def test_handshake_is_refused_while_too_many_connections_are_open(files: F
             writer.close()
         while True:
             try:
-                assert await at.asked(authority, "/live") == (200, "live")
+                assert await at.get(authority, "/live") == (200, "live")
                 break
             except OSError:
                 await asyncio.sleep(0)  # the server has not seen the end of those connections yet
@@ -147,7 +145,7 @@ async def test_handshake_is_refused_while_too_many_connections_are_open(files: F
 async def test_head_without_an_end_is_cut(files: Files, authority: Authority) -> None:
     async with endpoint(files) as at, asyncio.timeout(HANG_S):
         with pytest.raises((OSError, IndexError)):
-            await at.asked(authority, "/" + "x" * (64 << 10))
+            await at.get(authority, "/" + "x" * (64 << 10))
 
 
 async def test_health_check_of_an_image_asks_by_tls(

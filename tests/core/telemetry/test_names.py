@@ -1,4 +1,4 @@
-"""Log formats, metric names, meters."""
+"""Log formats and metric names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_field_never_hides_the_event() -> None:
     assert json.loads(JsonFormatter("store").format(entry("true event", event="false")))["event"] == "true event"
 
 
-def test_plain_is_one_line_and_quotes_what_needs_it() -> None:
+def test_plain_is_one_line_with_quotes_where_needed() -> None:
     line = PlainFormatter("store").format(entry("lease won", source="orders", why="a b\nc", empty=""))
     assert line == 'store    | 2023-11-14T22:13:20.250Z INFO lease won source=orders why="a b\\nc" empty=""'
 
@@ -73,7 +73,7 @@ def test_set_up_sends_the_level_and_above_with_traces() -> None:
     assert "ValueError: why" in line["trace"]
 
 
-def test_metric_names_are_distinct_and_say_role_and_unit() -> None:
+def test_metric_names_are_distinct_and_have_role_and_unit() -> None:
     names = [value for name, value in vars(telemetry).items() if name.startswith(("STORE_", "INGEST_", "DELIVERY_"))]
     assert len(set(names)) == len(names) > 0
     assert all(re.fullmatch(r"eddyline_(store|ingest|delivery)_[a-z_]+", name) for name in names)

@@ -1,4 +1,4 @@
-"""What an orchestrator is told over HTTP, and the key that a scraper brings."""
+"""HTTP probes of an orchestrator, and the key of a scraper."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_process_is_live_whatever_its_role_is_missing() -> None:
         assert await asked(address, "/live") == (200, "live")
 
 
-async def test_role_that_is_not_ready_names_the_leg_that_is_away() -> None:
+async def test_role_that_is_not_ready_names_the_missing_leg() -> None:
     board = HealthBoard()
     async with endpoint(Probes(board)) as address:
         assert await asked(address, "/ready") == (503, "not ready")
@@ -76,7 +76,7 @@ async def test_role_that_is_not_ready_names_the_leg_that_is_away() -> None:
         assert await asked(address, "/ready") == (200, "ready")
 
 
-async def test_probes_are_asked_by_head_too() -> None:
+async def test_probes_answer_head() -> None:
     board = HealthBoard()
     async with endpoint(Probes(board)) as address:
         for path, status in {"/live": 200, "/started": 200, "/ready": 503}.items():
@@ -100,7 +100,7 @@ async def test_role_that_stops_is_not_ready() -> None:
         assert await asked(address, "/ready") == (503, "not ready")
 
 
-async def test_recovery_counts_as_started_and_tells_how_far_it_is() -> None:
+async def test_recovery_counts_as_started_and_reports_progress() -> None:
     board, far = HealthBoard(), [ReplayProgress()]
     async with endpoint(Probes(board, recovered=lambda: far[0])) as address:
         assert await asked(address, "/started") == (503, "starting")
@@ -136,7 +136,7 @@ async def test_role_that_recovers_nothing_has_started_at_once() -> None:
         ("X: y", 401),
     ],
 )
-async def test_metrics_with_a_key_are_for_those_who_bring_it(key_file: Path, header: str, status: int) -> None:
+async def test_metrics_with_a_key_need_it(key_file: Path, header: str, status: int) -> None:
     async with endpoint(Probes(HealthBoard()), key_file=str(key_file)) as address:
         seen, body = await asked(address, "/metrics", header)
         assert seen == status
@@ -154,7 +154,7 @@ async def test_metrics_listen_beyond_loopback_only_with_a_key(key_file: Path) ->
 
 
 @pytest.mark.parametrize("content", ["", "short\n", f"{KEY} {KEY}", f"{KEY}ü", "x" * 1_025])
-async def test_key_that_could_be_guessed_or_not_be_sent_refuses_the_start(tmp_path: Path, content: str) -> None:
+async def test_key_that_is_too_short_or_not_printable_refuses_the_start(tmp_path: Path, content: str) -> None:
     file = tmp_path / "key"
     file.write_text(content, encoding="utf-8")
     with pytest.raises(SettingsError, match="has no key") as refused:

@@ -1,4 +1,4 @@
-"""The trace context as it travels: what is W3C's is read, anything else is none, and what was written is read again."""
+"""The trace context: W3C headers are read, malformed ones ignored, written ones read back."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Call:
 
 
 @given(contexts)
-def test_what_was_written_is_read(context: TraceContext) -> None:
+def test_written_header_is_read_back(context: TraceContext) -> None:
     assert parse_traceparent(context.header()) == context
 
 
 @given(st.text() | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{30,34}-[0-9a-f]{15,17}-[0-9a-f]{2}", fullmatch=True))
-def test_what_is_read_is_written_as_it_was_or_is_none(text: str) -> None:
+def test_header_is_read_and_written_unchanged_or_malformed(text: str) -> None:
     found = parse_traceparent(text)
     if found is not None:
         assert found.trace_id
@@ -63,7 +63,7 @@ def test_later_version_is_read_as_far_as_it_is_known() -> None:
     assert parse_traceparent("01" + SAID[2:-2] + "03-more") == TraceContext(TRACE_ID, SPAN_ID)
 
 
-def test_call_says_it_in_its_metadata() -> None:
+def test_call_has_the_header_in_its_metadata() -> None:
     assert traceparent_of(Call(("x", "y"), ("traceparent", SAID))) == SAID
     assert traceparent_of(Call(("x", "y"), ("traceparent", b"bytes"))) == ""
     assert traceparent_of(Call()) == ""

@@ -1,4 +1,4 @@
-"""Spans on their way out: as they were made, each second; a collector that is away costs its spans and one line."""
+"""Export of spans: each second; an outage of the collector costs its spans and one log line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_span_arrives_as_it_was_made() -> None:
         assert (resource["service.namespace"], resource["service.version"]) == ("eddyline", "9")
 
 
-async def test_what_waits_at_the_end_is_pushed_once_more() -> None:
+async def test_waiting_spans_are_pushed_at_the_end() -> None:
     clock = ManualClock()
     async with trace_collector() as collector:
         tracer, export = exported(clock, collector.url)
@@ -85,7 +85,7 @@ async def test_many_go_in_messages_of_bounded_size(monkeypatch: pytest.MonkeyPat
         assert len(collector.resources) == 3
 
 
-async def test_collector_that_is_away_costs_its_spans_and_one_line_an_outage(
+async def test_collector_that_is_down_costs_its_spans_and_one_log_line_an_outage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_otlp, "EXPORT_S", 0.3)
@@ -102,7 +102,7 @@ async def test_collector_that_is_away_costs_its_spans_and_one_line_an_outage(
     assert tracer.exported_count == 0
 
 
-async def test_each_outage_says_why_although_the_exporter_s_own_log_drops_what_is_alike(
+async def test_each_outage_has_a_reason_although_the_exporter_s_log_drops_repeats(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_otlp, "EXPORT_S", 0.3)
@@ -116,7 +116,7 @@ async def test_each_outage_says_why_although_the_exporter_s_own_log_drops_what_i
     assert [reason.partition(":")[0] for reason in reasons] == ["UNAVAILABLE", "UNAVAILABLE"]
 
 
-async def test_what_is_raised_inside_comes_out_as_it_is() -> None:
+async def test_error_inside_the_block_is_not_wrapped() -> None:
     _, export = exported(ManualClock(), f"http://{free_address()}")
     with pytest.raises(LookupError):
         async with export.running():

@@ -1,4 +1,4 @@
-"""Sampling and spans: at the ratio, within the rate, as the caller says; bounded while nobody takes them; off at 0."""
+"""Sampling and spans: ratio, rate, header of the caller; bounded without an exporter; off at 0."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_with_a_ratio_of_0_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> N
         assert off.drain() == []
 
 
-def test_caller_decides_where_it_says_anything_and_chance_where_it_does_not() -> None:
+def test_header_of_the_caller_decides_and_chance_without_one() -> None:
     rare, always = tracer(1e-12), tracer(1.0)
     assert rare.start_root_span("x") is rare.start_root_span("x", "not a context") is None
     assert (made := rare.start_root_span("x", GIVEN)) is not None
@@ -81,7 +81,7 @@ def test_bound_is_refilled() -> None:
     assert sum(made.sample(GIVEN) is not None for _ in range(1_000)) == SAMPLED_MAX // 2
 
 
-def test_span_has_its_times_its_parent_and_what_was_said() -> None:
+def test_span_has_times_parent_attributes_and_events() -> None:
     clock = ManualClock()
     made = tracer(1.0, clock)
     first = made.start_root_span("first", GIVEN, {"a": 1})
@@ -142,7 +142,7 @@ def test_clock_that_is_set_back_makes_no_span_end_before_it_began(steps_ms: list
         assert abs(made.now_ns() - clock.now_ms() * 1_000_000) <= 5_000_000
 
 
-def test_spans_that_nobody_takes_are_bounded_and_counted() -> None:
+def test_spans_that_are_not_exported_are_bounded_and_counted() -> None:
     made = tracer(1.0)
     for _ in range(SPANS_MAX + 3):
         made.start_span("x", TraceContext(1, 1)).end()

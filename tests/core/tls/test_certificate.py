@@ -1,4 +1,4 @@
-"""When a certificate expires and what its key is, as its own bytes say it."""
+"""Expiry and key kind of certificates."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_first_of_a_chain_is_the_one_that_counts(tmp_path: Path) -> None:
         b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
     ],
 )
-def test_what_is_no_certificate_is_said_in_words(pem: bytes) -> None:
+def test_invalid_pem_is_refused_with_a_reason(pem: bytes) -> None:
     with pytest.raises(ValueError, match="no date"):
         not_after(pem)
     with pytest.raises(ValueError, match="what its key is"):
         has_supported_key(pem)
 
 
-def test_certificate_that_is_cut_off_is_said_in_words(tmp_path: Path) -> None:
+def test_truncated_certificate_is_refused_with_a_reason(tmp_path: Path) -> None:
     der = ssl.PEM_cert_to_DER_cert(Authority(tmp_path).own.certificate.read_text(encoding="ascii"))
     for size in range(len(der) // 2):
         with pytest.raises(ValueError, match="no date"):
@@ -81,7 +81,7 @@ KEYS: dict[str, Callable[[], CertificateIssuerPrivateKeyTypes]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-async def test_key_is_taken_where_grpc_shakes_hands_with_it_and_no_other_is(tmp_path: Path, kind: str) -> None:
+async def test_key_is_accepted_if_and_only_if_grpc_completes_a_handshake_with_it(tmp_path: Path, kind: str) -> None:
     signed = signed_by_itself(tmp_path, KEYS[kind]())
     chain, key = signed.certificate.read_bytes(), signed.key.read_bytes()
     shakes = await shakes_hands(chain, key)

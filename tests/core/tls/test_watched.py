@@ -1,4 +1,4 @@
-"""Certificates that are renewed while a role runs: taken when they are whole, by new connections, and said in the log."""
+"""Certificates renewed while a role runs: used by new connections once both files fit, and logged."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_new_connections_see_the_renewed_certificate(
     assert "2040-02-03T04:05:06Z" in line
 
 
-async def test_files_are_looked_at_by_the_clock(files: Files, authority: Authority) -> None:
+async def test_files_are_polled_by_the_clock(files: Files, authority: Authority) -> None:
     clock, access = ManualClock(), access_of(files, mutual=False)
     async with access.running(clock), serving(access) as address:
         renewed = authority.sign("role")
@@ -97,7 +97,7 @@ async def test_files_are_looked_at_by_the_clock(files: Files, authority: Authori
 
 
 @pytest.mark.parametrize("comes_first", ["certificate", "key"])
-async def test_half_of_a_pair_is_not_taken_until_it_fits(
+async def test_half_of_a_renewed_pair_is_not_used_until_both_fit(
     files: Files, authority: Authority, comes_first: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, renewed = serial(files.certificate), authority.sign("role")
@@ -118,7 +118,7 @@ async def test_half_of_a_pair_is_not_taken_until_it_fits(
 
 @pytest.mark.parametrize("trouble", ["garbage", "gone", "key of another", "large", "folder"])
 @pytest.mark.parametrize("which", ["certificate", "key", "ca"])
-async def test_file_that_cannot_be_used_is_said_once_and_what_was_taken_holds(
+async def test_unusable_file_is_logged_once_and_the_previous_one_stays(
     files: Files, authority: Authority, which: str, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path: Path = getattr(files, which)
@@ -164,9 +164,7 @@ async def test_renewed_authority_of_clients_refuses_those_of_the_old_one(
         assert refused.reason == "NOT_READY"
 
 
-async def test_open_channel_of_a_caller_goes_by_what_is_renewed(
-    tmp_path: Path, files: Files, authority: Authority
-) -> None:
+async def test_open_channel_uses_renewed_certificates(tmp_path: Path, files: Files, authority: Authority) -> None:
     other = Authority(tmp_path / "other")
     theirs = Files(tmp_path / "theirs", authority, "server")
     server, caller = access_of(theirs), access_of(files)
@@ -201,7 +199,7 @@ async def test_expired_certificates_of_both_sides_are_healed_while_the_channel_i
 
 
 async def name_over(channel: grpc.aio.Channel) -> str | None:
-    """Who the caller is, as the server says; None = no connection comes about."""
+    """Return the caller's name that the server sees; None = the handshake fails."""
     try:
         answer = await cluster_pb2_grpc.ClusterServiceStub(channel).GetTopology(
             cluster_pb2.GetTopologyRequest(), timeout=10
@@ -212,7 +210,7 @@ async def name_over(channel: grpc.aio.Channel) -> str | None:
     return answer.cluster_id
 
 
-async def test_same_files_written_again_are_nothing_new(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+async def test_rewriting_the_same_files_changes_nothing(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     access = access_of(files)
     held = access.http_context()

@@ -1,4 +1,4 @@
-"""A channel over renewals: new calls by what is held now, those under way where they are, and nothing left over."""
+"""A channel over renewals: new calls use the newest credentials, calls in flight stay, and no channel is left over."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def renewed() -> AsyncIterator[Renewed]:
         await server.stop(0)
 
 
-async def test_every_kind_of_call_goes_by_it_before_and_after_a_renewal() -> None:
+async def test_every_kind_of_call_works_before_and_after_a_renewal() -> None:
     async with renewed() as made:
         channel = made.channel
         one, many = channel.unary_unary("/t.T/UnaryUnary"), channel.unary_stream("/t.T/UnaryStream")
@@ -97,7 +97,7 @@ async def test_every_kind_of_call_goes_by_it_before_and_after_a_renewal() -> Non
         assert made.open == [False, False, False, True]
 
 
-async def test_call_under_way_goes_on_and_its_channel_is_let_go_of_when_it_ends() -> None:
+async def test_call_in_flight_continues_and_its_channel_is_closed_after_it() -> None:
     async with renewed() as made:
         both, one = made.channel.stream_stream("/t.T/StreamStream"), made.channel.unary_unary("/t.T/UnaryUnary")
         call = both()
@@ -135,7 +135,7 @@ async def test_call_that_is_cancelled_or_failed_is_counted_out() -> None:
         assert made.open == [False, True]
 
 
-async def test_without_a_call_nothing_is_opened_anew() -> None:
+async def test_without_a_call_no_channel_is_opened() -> None:
     async with renewed() as made:
         for _ in range(3):
             made.renew()

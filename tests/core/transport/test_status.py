@@ -94,7 +94,7 @@ async def test_an_error_after_the_first_message_of_a_stream_is_typed(kind: str) 
         ([HeadMismatch("moved", headSeq=9), KeyError("defect")], Internal),
     ],
 )
-async def test_a_task_group_s_domain_error_keeps_its_code_unless_a_defect_is_beside_it(
+async def test_a_task_group_s_domain_error_keeps_its_code_unless_a_defect_is_in_the_group(
     raised: list[Exception], expected: type[EddylineError]
 ) -> None:
     async def handler(request: bytes, number: int) -> bytes:
@@ -193,7 +193,7 @@ def made(code: grpc.StatusCode, trailing: tuple[tuple[str, str | bytes], ...] = 
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), "said by gRPC")
 
 
-def test_a_peer_that_does_not_answer_is_not_ready_or_what_the_caller_names() -> None:
+def test_a_peer_that_does_not_answer_is_not_ready_or_the_class_of_the_caller() -> None:
     assert type(unwrap(made(grpc.StatusCode.UNAVAILABLE))) is NotReady
     assert type(unwrap(made(grpc.StatusCode.UNAVAILABLE), unreachable=StoreUnreachable)) is StoreUnreachable
 
@@ -216,7 +216,7 @@ def test_a_deadline_of_grpc_is_a_deadline() -> None:
         (grpc.StatusCode.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED),
     ],
 )
-def test_what_grpc_itself_says_keeps_its_code(wire: grpc.StatusCode, code: Code) -> None:
+def test_a_status_of_grpc_itself_keeps_its_code(wire: grpc.StatusCode, code: Code) -> None:
     error = unwrap(made(wire))
     assert (error.code, error.reason) == (code, wire.name)
 
@@ -231,5 +231,5 @@ def test_a_reason_of_a_newer_peer_is_a_generic_error_of_its_code() -> None:
 
 
 @pytest.mark.parametrize("value", [b"\xff\xff", b""])
-def test_details_that_are_not_ours_are_passed_over(value: bytes) -> None:
+def test_foreign_details_are_ignored(value: bytes) -> None:
     assert type(unwrap(made(grpc.StatusCode.UNAVAILABLE, ((DETAILS_KEY, value),)))) is NotReady

@@ -49,7 +49,7 @@ def put(key: bytes, data: bytes | None = b"v") -> Record:
     return Record(op=Op.PUT, key=key, data=data)
 
 
-async def test_topics_are_made_found_listed_and_deleted(tmp_path: Path) -> None:
+async def test_topics_are_created_read_listed_and_deleted(tmp_path: Path) -> None:
     async with client_of_a_store(tmp_path) as client:
         made = await client.create_topic("orders", Kind.KV, TopicConfig(Durability.FSYNC, 5_000))
         await client.create_topic("other", Kind.LOG)
@@ -100,7 +100,7 @@ async def test_preconditions_are_checked(tmp_path: Path) -> None:
         await client.append("kv", [put(b"b")], expected_head_seq=1, expected_versions={b"b": b""})
 
 
-async def test_read_is_bounded_filtered_and_starts_where_it_is_told(tmp_path: Path) -> None:
+async def test_read_has_a_limit_a_filter_and_a_start(tmp_path: Path) -> None:
     async with client_of_a_store(tmp_path) as client:
         await client.append("kv", [put(b"k%d" % number) for number in range(30)], create=Kind.KV)
         epoch = (await client.get_topic("kv")).epoch
@@ -135,7 +135,7 @@ async def test_read_that_follows_goes_on_with_what_comes(tmp_path: Path) -> None
         assert (await anext(items)).seq == 2
 
 
-async def test_keys_are_read_in_the_order_asked_and_ranges_in_byte_order(tmp_path: Path) -> None:
+async def test_keys_come_in_the_callers_order_and_ranges_in_byte_order(tmp_path: Path) -> None:
     async with client_of_a_store(tmp_path) as client:
         await client.append("kv", [put(b"b"), put(b"a"), put(b"c"), put(b"ab")], create=Kind.KV)
         await client.append("kv", [Record(op=Op.DELETE, key=b"c")])
@@ -183,13 +183,13 @@ async def test_role_that_is_away_is_in_the_statuses(tmp_path: Path) -> None:
     assert statuses[1].reason.startswith("NOT_READY")
 
 
-async def test_nobody_who_answers_is_an_error() -> None:
+async def test_no_answer_is_an_error() -> None:
     with pytest.raises(NotReady):
         async with connect("127.0.0.1:1", timeout_s=0.2):
             pass
 
 
-async def test_a_cap_that_is_set_later_evicts_and_its_loss_is_told(tmp_path: Path) -> None:
+async def test_a_cap_that_is_set_later_evicts_and_leaves_a_gap(tmp_path: Path) -> None:
     async with client_of_a_store(tmp_path) as client:
         await client.append("log", [Record(data=b"%d" % number) for number in range(5)], create=Kind.LOG)
         updated = await client.update_topic("log", ConfigChange(cap_records=2))

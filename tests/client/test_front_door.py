@@ -126,7 +126,7 @@ async def test_every_key_and_value_that_is_no_bytes_is_named() -> None:
     ]  # fmt: skip
 
 
-async def test_an_error_that_nobody_handles_ends_with_the_commands_advice(tmp_path: Path) -> None:
+async def test_an_unhandled_error_ends_with_the_commands_advice(tmp_path: Path) -> None:
     with pytest.raises(errors.TopicNotFound) as caught:
         async with connected(tmp_path) as client:
             await client.put("nowhere", b"a", b"1")
@@ -142,7 +142,7 @@ async def test_of_a_group_each_error_has_its_advice(tmp_path: Path) -> None:
 
 
 def test_the_face_has_what_it_lists() -> None:
-    """What type checkers see, what `*` gives and what is loaded are one list."""
+    """Type checkers, `*` and the loader have one list of names."""
     tree = ast.parse(Path(face.__file__ or "").read_text(encoding="utf-8"))
     checked = {name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names} - {
         "annotations",

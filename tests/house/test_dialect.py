@@ -19,15 +19,12 @@ WORDS_MAX: Final = 0.01
 """Words of the list for each sentence; a text of any size may have one."""
 CLAUSES_ABOVE: Final[dict[str, float]] = {
     "libs/cli/README.md": 1.5,
-    "libs/client (docstrings)": 5.3,
-    "libs/client/README.md": 3.8,
     "libs/core/README.md": 3.1,
     "services/spark/README.md": 3.7,
 }
 """Percent of sentences that open with a bare What, Who or Where clause."""
 PASSIVES_ABOVE: Final[dict[str, float]] = {
     "libs/cli/README.md": 3.0,
-    "libs/client (docstrings)": 1.7,
     "libs/core/README.md": 6.2,
     "services/spark/README.md": 2.1,
 }
@@ -35,8 +32,6 @@ PASSIVES_ABOVE: Final[dict[str, float]] = {
 WORDS_ABOVE: Final[dict[str, int]] = {
     "libs/cli (docstrings)": 34,
     "libs/cli/README.md": 10,
-    "libs/client (docstrings)": 64,
-    "libs/client/README.md": 9,
     "libs/core/README.md": 10,
     "libs/export (docstrings)": 11,
     "libs/export/README.md": 2,
@@ -47,7 +42,6 @@ WORDS_ABOVE: Final[dict[str, int]] = {
 """How many words of the list."""
 NAMES_MAX: Final[dict[str, int]] = {
     "libs/cli": 3,
-    "libs/client": 2,
     "libs/export": 1,
     "services/spark": 5,
     "services/store": 2,

@@ -37,7 +37,7 @@ async def test_an_update_changes_what_it_names() -> None:
     assert door.asked == [("update_topic", ("t", change), {"if_epoch": 7})]
 
 
-async def test_an_erasure_is_told_to_its_end() -> None:
+async def test_an_erasure_reports_progress_to_its_end() -> None:
     steps = [EraseProgress(0, 9), EraseProgress(9, 9, erased=True)]
     async with client_of_a_door(ScriptedShard({"erase_topic": steps})) as client:
         assert [step async for step in client.erase_topic("t", if_epoch=7)] == steps
@@ -63,7 +63,7 @@ async def test_a_delete_says_what_it_did_and_is_not_repeated() -> None:
     ]
 
 
-async def test_a_time_is_found_though_the_store_was_away() -> None:
+async def test_find_seq_repeats_after_an_outage_of_the_store() -> None:
     found = SeqFound(10, False, 9, 5, 7)
     door = ScriptedShard({"find_seq": deque([NotReady("starting"), found, found])})
     async with client_of_a_door(door) as client:
@@ -106,7 +106,7 @@ async def test_a_history_that_breaks_goes_on_in_the_same_topic() -> None:
     ]
 
 
-async def test_a_whole_history_that_breaks_is_still_asked_for_whole() -> None:
+async def test_a_whole_history_that_breaks_resumes_without_a_limit() -> None:
     door = ScriptedShard({"get_topic": INFO, "key_history": deque([[REVISIONS, NotReady("x")], []])})
     async with client_of_a_door(door) as client:
         assert len([item async for item in client.history("t", b"k")]) == 2

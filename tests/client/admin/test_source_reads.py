@@ -63,7 +63,7 @@ async def test_stores_answer_while_no_ingest_does(tmp_path: Path) -> None:
             await reads.get("nobody")
 
 
-async def test_stores_that_share_an_address_are_not_asked_for_each_ones_own(
+async def test_stores_behind_one_address_get_no_call_for_their_own_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eddyline.client.admin.source_reads.CALL_TIMEOUT_S", 0.2)

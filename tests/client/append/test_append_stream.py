@@ -75,7 +75,7 @@ async def test_append_after_a_failure_is_refused() -> None:
                 await stream.append([record(2)])
 
 
-async def test_failure_is_raised_on_leaving_even_if_nobody_awaited() -> None:
+async def test_failure_is_raised_on_leaving_even_without_an_await() -> None:
     async with appending(ScriptedLog(acks=1, failure=CommitUnknown("who knows"))) as client:
         with pytest.raises(CommitUnknown):
             async with client.append_stream("t") as stream:

@@ -82,7 +82,7 @@ def gap(first: int, last: int) -> Frame:
 
 @dataclass(slots=True)
 class Following:
-    """A fold, its delivery, and what was heard of it."""
+    """A fold, its delivery, and its reported steps."""
 
     fold: LocalFold
     client: Client
@@ -305,7 +305,7 @@ async def test_a_topic_deleted_while_away_is_noticed(path: Path) -> None:
         assert fold.values() == {}
 
 
-async def test_a_topic_made_anew_while_away_replaces_all(path: Path) -> None:
+async def test_a_topic_re_created_during_an_outage_replaces_all(path: Path) -> None:
     async with following(path, WatchScript(FIRST)) as fold:
         await fold.until(lambda: fold.fold.state().level)
     recreated = Frame(
@@ -340,7 +340,7 @@ async def test_a_topic_that_has_no_fold_is_an_error(path: Path, error: TopicNotF
             await fold.run()
 
 
-async def test_it_is_taken_anew_when_its_time_is_over(path: Path) -> None:
+async def test_it_is_read_again_after_its_refresh_time(path: Path) -> None:
     clock = ManualClock()
     scripts = [WatchScript(FIRST), *[WatchScript([*snapshot(4, put(4, "b", "2")), caught_up_frame()])] * 20]
     async with following(path, *scripts, clock=clock, refresh_s=10.0) as fold:
@@ -465,7 +465,7 @@ async def test_a_file_of_something_else_is_refused(path: Path) -> None:
             pass
 
 
-async def test_a_damaged_file_is_refused_or_made_anew(path: Path) -> None:
+async def test_a_damaged_file_is_refused_or_rebuilt(path: Path) -> None:
     async with following(path, WatchScript(FIRST)) as fold:
         await fold.until(lambda: fold.fold.state().level)
     damage(path)

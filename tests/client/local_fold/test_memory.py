@@ -47,7 +47,7 @@ def test_order_is_kept_while_keys_come_and_go_without_anybody_looking() -> None:
     assert list(live.range(b"", b"", 0)) == sorted(live.entries)
 
 
-def test_its_bound_is_kept_and_told() -> None:
+def test_its_memory_stays_within_its_bound_and_is_reported() -> None:
     one = KEY_OVERHEAD_BYTES + 10
     live = FoldMap(2 * one)
     changes: list[Change] = [(b"12345", b"12345"), (b"12346", b"12345")]

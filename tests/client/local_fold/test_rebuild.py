@@ -1,4 +1,4 @@
-"""What a local fold takes the place of: a damaged fold's file, or an empty one, and nothing else."""
+"""Rebuild replaces a damaged fold's file or an empty one, and no other file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def opened(path: Path, *, rebuild: bool) -> LocalFoldState:
-    """What an opened fold says of itself."""
+    """Return the state of an opened fold."""
 
     async def open_and_close() -> LocalFoldState:
         async with open_fold(path, "t", rebuild=rebuild) as fold:
@@ -34,7 +34,7 @@ def opened(path: Path, *, rebuild: bool) -> LocalFoldState:
 
 
 @pytest.mark.parametrize("content", [b"root:x:0:0", b"EDYLFOL", b"\0" * 64])
-def test_a_file_that_is_not_a_folds_is_never_made_anew(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_folds_is_never_replaced(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     beside = path.with_name(path.name + ".new")
     beside.write_bytes(b"somebody's")
@@ -46,7 +46,7 @@ def test_a_file_that_is_not_a_folds_is_never_made_anew(path: Path, content: byte
 
 
 @pytest.mark.parametrize("content", [b"", b"EDYLFOLD", b"EDYLFOLD" + b"\1" * 64])
-def test_a_folds_file_and_an_empty_one_are_made_anew_where_that_is_asked_for(path: Path, content: bytes) -> None:
+def test_rebuild_replaces_a_folds_file_and_an_empty_one(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert may_rebuild(path)
     with pytest.raises(DataCorrupt):

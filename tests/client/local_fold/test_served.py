@@ -118,7 +118,7 @@ async def test_any_life_of_a_topic_is_followed(tmp_path: Path, seed: int) -> Non
     assert {FoldStep.SNAPSHOT, FoldStep.LEVEL, FoldStep.GAP} <= life.steps
 
 
-async def test_a_delete_by_key_is_there_when_it_is_taken_anew(tmp_path: Path) -> None:
+async def test_a_delete_by_key_is_there_after_the_next_read(tmp_path: Path) -> None:
     async with served_delivery() as served, asyncio.timeout(HANG_S):
         channels = Channels()
         client = Client(

@@ -82,7 +82,7 @@ async def test_a_stream_that_breaks_goes_on_behind_its_last_frame() -> None:
     assert told == ["NOT_READY", "on"]
 
 
-async def test_a_stream_that_is_cut_off_by_its_own_time_is_made_anew_in_silence() -> None:
+async def test_a_stream_at_its_time_limit_reopens_without_a_callback() -> None:
     told: list[str] = []
     async with streaming([rows(1), Deadline("over")], [rows(2)]) as (client, log):
         items = client.read("t", follow=True, on_retry=lambda error: told.append(error.reason))
@@ -117,7 +117,7 @@ async def test_healing_tells_the_gap_then_replaces_all_by_a_snapshot() -> None:
     assert events[7] == CaughtUp()
 
 
-async def test_an_end_is_not_asked_for_again_of_a_topic_made_anew() -> None:
+async def test_a_re_created_topic_gets_no_request_with_the_old_end() -> None:
     gap = Gap(0, 0, GapReason.RECREATED, old_epoch=EPOCH, new_epoch=9)
     async with streaming([lost(gap, 0, epoch=9), NotReady("stopping")], [level(0)]) as (client, log):
         events = [event async for event in client.stream("t", after=Position(EPOCH, 2), end_seq=5)]

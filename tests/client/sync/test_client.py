@@ -55,7 +55,7 @@ def test_topics_are_created_listed_and_deleted(client: Client) -> None:
     assert client.delete_topic("orders") == made.epoch
 
 
-def test_times_are_found_and_records_deleted(client: Client) -> None:
+def test_find_seq_and_delete_records(client: Client) -> None:
     client.append("log", [Record(data=b"1", source_ts_ns=5), Record(data=b"2", source_ts_ns=9)], create=Kind.LOG)
     assert client.find_seq("log", source_time_ns=6).seq == 2
     assert client.delete_records("log", before_seq=2).deleted_count == 1

@@ -31,7 +31,7 @@ def shown_chain(access: CallerAccess) -> bytes:
     return own.chain
 
 
-async def test_a_new_key_goes_with_calls_and_a_spoilt_one_is_told_once(
+async def test_a_new_key_goes_with_calls_and_a_spoilt_one_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "my.key"

@@ -58,7 +58,7 @@ async def test_unavailable_is_tried_again() -> None:
     assert len(calls.times_s) == 3
 
 
-async def test_asked_delay_is_kept() -> None:
+async def test_the_roles_delay_is_kept() -> None:
     calls = Calls(Throttled("busy", retryAfterMs=700))
     assert await outcome(calls) == "answer"
     assert calls.times_s[1] - calls.times_s[0] >= 0.7

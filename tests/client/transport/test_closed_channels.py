@@ -1,5 +1,5 @@
-"""A channel that is closed under a call, as where the cluster names its address no longer: whoever awaits the call is told,
-and goes on elsewhere. A task that is itself cancelled stays cancelled."""
+"""A channel that closes under a call, after the cluster dropped its address: the caller gets an error and goes on at
+another address. A task that is itself cancelled stays cancelled."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_call_whose_channel_is_closed_fails_as_one_whose_peer_went_away(
                 await call(channel)
 
 
-async def test_a_watch_whose_channel_is_closed_goes_on_elsewhere() -> None:
+async def test_a_watch_whose_channel_is_closed_goes_on_at_another_address() -> None:
     delivery = ScriptedDelivery([WatchScript([rows_frame("a", 1)])])
     channels = Channels()
     heard: list[EddylineError] = []

@@ -122,7 +122,7 @@ async def test_a_delivery_that_became_another_clusters_is_left() -> None:
     assert [request.topics[0].cursor.seq for request in delivery.requests] == [0, 1]
 
 
-async def test_it_is_asked_at_most_each_so_often() -> None:
+async def test_topology_is_requested_at_most_once_an_interval() -> None:
     clock = ManualClock()
     async with naming("127.0.0.1:3") as first, client_of("127.0.0.1:2", seed=first, clock=clock) as client:
         await client._cluster.ask_all()
@@ -136,7 +136,7 @@ async def test_it_is_asked_at_most_each_so_often() -> None:
         assert client.topology.deliveries == ("127.0.0.1:3",)
 
 
-async def test_channels_nobody_names_are_closed_unless_they_are_connected() -> None:
+async def test_channels_to_dropped_addresses_close_unless_connected() -> None:
     delivery = ScriptedDelivery([WatchScript([rows_frame("a", 1)])])
     channels = Channels()
     async with scripted_server(delivery=delivery) as alive:
@@ -165,8 +165,8 @@ class Enough(Exception):
 
 
 class Tries(NoJitter):
-    """Counts tries, each of which draws its wait, looks at the memory after each round of them, and ends with the first that
-    took none."""
+    """Counts tries, each of which draws its wait, looks at the memory after each round of them, and ends with the first
+    that took none."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -189,7 +189,7 @@ class Tries(NoJitter):
         assert objects_after - objects_before < TRIES / 20
 
     def _grew(self) -> int:
-        """In the last round. What was there before in this process may give or take memory in one, a leak grows in each."""
+        """In the last round. Earlier work in this process may change memory in one round; a leak grows in each."""
         (before, _), (after, _) = self.sizes[-2:]
         return after - before
 
@@ -207,7 +207,7 @@ async def test_a_cluster_that_is_down_costs_no_memory_however_often_it_is_tried(
     tries.check()
 
 
-async def test_a_store_that_is_down_costs_whoever_follows_it_no_memory() -> None:
+async def test_a_store_that_is_down_costs_its_followers_no_memory() -> None:
     tries = Tries()
     async with (
         store_client_of(free_address(), random_source=tries) as client,

@@ -62,7 +62,7 @@ async def test_client_from_outside_goes_on_by_what_is_advertised(tmp_path: Path)
             await client.append("log", [Record(data=b"1")], create=Kind.LOG)
 
 
-async def test_client_beside_the_roles_goes_on_by_their_names(tmp_path: Path) -> None:
+async def test_a_client_near_the_roles_uses_their_names(tmp_path: Path) -> None:
     """As a container of that network: what is advertised is its own loopback there."""
     async with served_store(tmp_path) as store:
         common = CommonSettings(store_addresses=(store.address,), store_advertised_addresses=(NOWHERE,))
@@ -71,7 +71,7 @@ async def test_client_beside_the_roles_goes_on_by_their_names(tmp_path: Path) ->
             await client.append("log", [Record(data=b"1")], create=Kind.LOG)
 
 
-async def test_one_address_is_told_of_all_stores() -> None:
+async def test_one_address_lists_all_stores() -> None:
     common = CommonSettings(store_addresses=("a:1", "b:1", "c:1"), store_advertised_addresses=("all.example.com:7701",))
     async with delivery_of(common) as seed:
         async with connect(seed) as client:

@@ -59,7 +59,7 @@ async def serving(*scripts: WatchScript) -> AsyncIterator[tuple[Client, Scripted
 
 
 class Applied:
-    """An apply that notes what it was given; it fails at a seq where it is told to."""
+    """An apply that notes its batches, and fails at a given seq."""
 
     def __init__(self, *, fails_at: int = 0) -> None:
         self.batches: list[WatchBatch] = []
@@ -131,7 +131,7 @@ async def test_batches_are_full_where_there_is_enough_and_read_ahead_is_bounded(
     assert sizes[1] == 100, "what had come meanwhile is one batch"
 
 
-async def test_record_by_record_where_asked() -> None:
+async def test_batches_of_one_record_on_request() -> None:
     frames = [snapshot_begin_frame("a", 9), rows_frame("a", 3, 5, in_snapshot_of=9), snapshot_end_frame("a", 9, 2)]
     applied, kept = Applied(), Kept()
     async with serving(WatchScript([*frames, rows_frame("a", 10, 11, 12), GONE])) as (client, _):
@@ -253,7 +253,7 @@ async def test_the_cursor_does_not_follow_what_is_hidden_before_what_came_first_
     assert kept.cursors == places[1]
 
 
-async def test_who_keeps_the_cursors_is_told_of_what_is_hidden_by_a_batch_without_events() -> None:
+async def test_a_batch_without_events_moves_the_cursors_past_hidden_records() -> None:
     applied = Applied()
     async with serving(WatchScript([rows_frame("a", 1), progress_frame("a", 9)], CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):

@@ -153,7 +153,7 @@ async def test_where_it_began_is_in_the_first_batch_where_the_apply_keeps_the_cu
 
 
 @pytest.mark.parametrize("failure", [NotReady("starting"), Internal("once")])
-async def test_where_it_begins_is_asked_until_a_delivery_says(failure: NotReady | Internal) -> None:
+async def test_the_start_is_requested_until_a_delivery_answers(failure: NotReady | Internal) -> None:
     heard: list[object] = []
     delivery = ScriptedDelivery([WatchScript([rows_frame("a", 5)], CursorAhead("x"))])
     delivery.heads["a"] = 4
@@ -166,14 +166,14 @@ async def test_where_it_begins_is_asked_until_a_delivery_says(failure: NotReady 
     assert delivery.requests[0].topics[0].cursor.seq == 4
 
 
-async def test_a_topic_that_there_is_not_is_raised_where_its_beginning_is_asked() -> None:
+async def test_a_missing_topic_is_raised_when_its_start_is_requested() -> None:
     async with served_delivery() as cluster, client_at(cluster.address) as client:
         with pytest.raises(TopicNotFound):
             await watch_applied(client, WatchTopic("none", "tail"), lambda _: None, cursors={})
 
 
 @pytest.mark.parametrize("start", ["snapshot", Position(7, 3)])
-async def test_nothing_is_asked_where_a_topic_has_its_place_or_begins_with_its_values(start: Start) -> None:
+async def test_no_start_is_requested_for_a_topic_with_a_position_or_a_snapshot(start: Start) -> None:
     delivery = ScriptedDelivery([WatchScript([caught_up_frame()], CursorAhead("x"))])
     async with scripted_server(delivery=delivery) as address, client_at(address) as client:
         with pytest.raises(CursorAhead):
@@ -194,7 +194,7 @@ class Kept:
         self.cursors = dict(cursors)
 
 
-async def test_a_consumer_whose_filter_hid_all_that_came_is_not_told_its_loss_again_and_again() -> None:
+async def test_a_consumer_whose_filter_hides_everything_gets_its_loss_once() -> None:
     wanted, kept = WatchTopic("t", "earliest", tags=("mine",)), Kept()
     async with served_delivery() as cluster, client_at(cluster.address) as client:
         epoch = (await cluster.store.create_topic("t", Kind.LOG, TopicConfig(cap_records=10))).epoch
@@ -217,7 +217,7 @@ async def test_a_consumer_whose_filter_hid_all_that_came_is_not_told_its_loss_ag
         assert kept.cursors == {"t": Position(epoch, 61)}
 
 
-async def test_a_loss_with_nothing_behind_it_is_told_once() -> None:
+async def test_a_loss_with_no_record_behind_it_comes_once() -> None:
     wanted, kept = WatchTopic("t", "earliest", tags=("mine",)), Kept()
     async with served_delivery() as cluster, client_at(cluster.address) as client:
         epoch = (await cluster.store.create_topic("t", Kind.LOG, TopicConfig(cap_records=10))).epoch
@@ -272,7 +272,7 @@ async def test_a_consumer_of_topics_that_were_deleted_starts_again_and_again_wit
         assert set(kept.cursors) == {"a", "b", "c"}
 
 
-async def test_a_topic_that_was_made_anew_after_its_deletion_was_told_is_told_as_such_and_comes_whole() -> None:
+async def test_a_topic_re_created_after_its_deletion_comes_as_re_created_and_whole() -> None:
     wanted, kept = [WatchTopic(name, "tail") for name in "ab"], Kept()
     async with served_delivery() as cluster, client_at(cluster.address) as client:
         old = [await log_topic(cluster.store, name) for name in "ab"][1]

@@ -1,4 +1,4 @@
-"""Where a watch goes on: the requests of `WatchPlan` after each kind of frame."""
+"""The requests of `WatchPlan` after each kind of frame."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plan_of(*names: str, start: StartPoint = "snapshot") -> WatchPlan:
 
 
 def starts(plan: WatchPlan) -> dict[str, types_pb2.Cursor | int]:
-    """What a request asks of each topic: a cursor, or a point."""
+    """Return each topic's start in a request: a cursor, or a point."""
     return {
         topic.topic: topic.cursor if topic.WhichOneof("start") == "cursor" else topic.point
         for topic in plan.request().topics
@@ -120,7 +120,7 @@ def test_newest_token_is_sent_with_newer_cursors() -> None:
     assert starts(plan) == {"a": delivery_pb2.START_POINT_TAIL, "b": cursor("b", 5)}
 
 
-def test_deleted_topic_is_not_asked_for_again_and_quiet_ones_keep_their_place_by_the_token() -> None:
+def test_a_request_leaves_out_a_deleted_topic_and_keeps_quiet_ones_by_the_token() -> None:
     plan = plan_of("a", "quiet", start="tail")
     plan.accept(caught_up_frame(b"of both"))
     assert plan.accept(deleted_frame("a")) == TopicGone("a", 7)
@@ -133,7 +133,7 @@ def test_deleted_topic_is_not_asked_for_again_and_quiet_ones_keep_their_place_by
     assert plan.finished
 
 
-def test_topic_found_missing_at_a_resume_is_gone_only_if_it_had_been_there() -> None:
+def test_a_topic_missing_at_a_resume_is_gone_only_if_it_existed_before() -> None:
     plan = plan_of("a", start="earliest")
     assert plan.drop("a") is None
     plan.accept(rows_frame("a", 1))
@@ -150,7 +150,7 @@ def test_refused_token_is_dropped_only_where_every_topic_has_a_cursor() -> None:
     assert plan.request().resume_token == b""
 
 
-def test_frames_of_topics_nobody_asked_for_say_nothing() -> None:
+def test_frames_of_topics_outside_the_request_are_ignored() -> None:
     assert plan_of("a").accept(rows_frame("other", 1)) is None
 
 
@@ -165,7 +165,7 @@ def test_bad_name_is_refused() -> None:
         plan_of("-bad")
 
 
-def test_filters_and_options_are_asked_for_each_time() -> None:
+def test_every_request_has_filters_and_options() -> None:
     wanted = WatchTopic(
         "a",
         "tail",
@@ -190,7 +190,7 @@ def test_filters_and_options_are_asked_for_each_time() -> None:
         plan.accept(rows_frame("a", 1))
 
 
-def test_time_and_revision_are_asked_for_until_there_is_a_place() -> None:
+def test_requests_have_time_and_revision_until_there_is_a_position() -> None:
     plan = WatchPlan([WatchTopic("a", AtTime(7)), WatchTopic("b", AtRevision(9))], heartbeat_ms=1000)
     assert [(topic.ts_ms, topic.revision) for topic in plan.request().topics] == [(7, 0), (0, 9)]
     plan.accept(rows_frame("a", 3))
@@ -198,7 +198,7 @@ def test_time_and_revision_are_asked_for_until_there_is_a_place() -> None:
     assert plan.request().topics[1].revision == 9
 
 
-def test_gap_that_is_being_healed_is_asked_for_again_until_the_values_are_complete() -> None:
+def test_requests_start_before_a_gap_until_its_values_are_complete() -> None:
     plan = WatchPlan([WatchTopic("a", Position(7, 2), heals=True)], heartbeat_ms=1000)
     assert isinstance(plan.accept(gap_frame("a", 3, 6, at_seq=2)), Lost)
     plan.accept(snapshot_begin_frame("a", 10))
@@ -262,7 +262,7 @@ def test_numbers_that_are_no_place_are_refused(start: Position | AtTime | AtRevi
 
 
 @pytest.mark.parametrize("start", [Position(0, 0), Position((1 << 64) - 1, (1 << 64) - 1), AtTime(0), AtRevision(1)])
-def test_the_outermost_places_are_asked_for(start: Position | AtTime | AtRevision) -> None:
+def test_the_outermost_positions_are_requested(start: Position | AtTime | AtRevision) -> None:
     assert len(WatchPlan([WatchTopic("a", start)], heartbeat_ms=1000).request().topics) == 1
 
 

@@ -1,5 +1,5 @@
-"""The client over a delivery whose streams break, end and move at any frame: its reader sees the log under its filter once
-and in order, and has the fold after each snapshot, whether one that broke off begins anew or goes on."""
+"""The client over a delivery whose streams break, end and move at any frame: its reader sees the log under its filter
+once and in order, and has the fold after each snapshot, whether one that broke off begins anew or goes on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def break_streams(monkeypatch: pytest.MonkeyPatch, random: Random) -> None:
 
 
 class Reader:
-    """What a reader of the client makes of its events."""
+    """The view that a reader builds from the client's events."""
 
     def __init__(self, records: list[Record], wish: Wish) -> None:
         self._records = records

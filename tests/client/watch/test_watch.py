@@ -409,7 +409,7 @@ async def test_replica_that_goes_away_is_left_for_the_next_one_at_once_and_unhea
     assert staying.requests[0].topics[0].cursor == cursor("a", 1)
 
 
-async def test_replica_that_brings_nothing_but_its_going_away_is_not_asked_in_circles() -> None:
+async def test_replicas_that_only_go_away_are_tried_with_growing_pauses() -> None:
     clock = ManualClock()
     scripts = [WatchScript([going_away_frame(b"")], "end")] * 3
     async with watching(*scripts, WatchScript([rows_frame("a", 1)]), clock=clock) as (client, delivery):

@@ -1,4 +1,4 @@
-"""What every example client must do, whatever its language: against a real cluster, and against scripts.
+"""Checks of every example client, in any language: against a real cluster, and against scripts.
 
 The script is for what a cluster of today cannot be made to say: a frame of a later version, a refused token, a hang.
 """
@@ -192,7 +192,8 @@ async def check_script(language: str) -> None:
 
 
 async def check_signs_of_life(language: str) -> None:
-    """A replica says a heartbeat and fails, each time: a few tries with growing pauses, then one error with its reason."""
+    """A replica says a heartbeat and fails, each time: a few tries with growing pauses, then one error with its
+    reason."""
     command = await built(language)
     first = [WatchScript((rows_frame("a", 1), caught_up_frame(b"T1")), Internal("defect", id="x"))]
     delivery = ScriptedDelivery(first + [WatchScript((heartbeat_frame(b"T1"),), Internal("defect", id="x"))] * 200)
@@ -223,7 +224,8 @@ async def check_batch_end(language: str) -> None:
 
 
 async def check_access(language: str, directory: Path) -> None:
-    """A key and TLS from the environment: who has both gets in; who has not is told what is missing."""
+    """A key and TLS from the environment: a client with both gets in; the error of another one names the missing
+    part."""
     command = await built(language)
     keys, authority = Keys(directory), Authority(directory / "certificates")
     keys.add("roles", "role")
@@ -326,7 +328,7 @@ async def _store_at(address: str, directory: Path, **more: str) -> AsyncIterator
 
 
 async def _write(python: Client, stop: asyncio.Event) -> int:
-    """One record after the other until it is told to stop; how many."""
+    """Append one record after the other until the stop event; return their number."""
     written = 0
     while not stop.is_set():
         record = Record(op=Op.PUT, key=b"k%d" % (written % 10), data=b"%d" % (written + 1))

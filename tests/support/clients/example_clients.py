@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 NOT_HERE = 77
-"""What the build says where a toolchain or its packages cannot be had."""
+"""Output of the build for a toolchain or packages that are not available."""
 BUILD_SECONDS_MAX = 280
 LINES_SECONDS_MAX = 120
 LINE_BYTES_MAX = 1 << 20

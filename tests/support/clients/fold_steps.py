@@ -1,4 +1,4 @@
-"""What is done to a local fold's file, step by step, and what it may hold after each: for sweeps and random lives."""
+"""Steps on a local fold's file, and its possible contents after each: for sweeps and random lives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Held:
 
 @dataclass(slots=True)
 class FileLife:
-    """One file and its history: `held` is what it has been, oldest first; `durable` indexes the newest that was synced."""
+    """One file and its history: `held` is what it has been, oldest first; `durable` indexes the newest that was
+    synced."""
 
     fs: Fs
     entries: dict[bytes, bytes] = field(default_factory=dict)
@@ -90,7 +91,7 @@ def held(entries: dict[bytes, bytes], place: Place) -> Held:
 
 
 def look(fs: Fs, *, for_writing: bool = True) -> Held:
-    """What a file holds now, as a process that opens it finds it."""
+    """Return a file's content, as a process that opens it reads it."""
     entries: dict[bytes, bytes] = {}
     file = open_file(fs, PATH, entries, for_writing=for_writing)
     file.close(clean=False)

@@ -2,8 +2,8 @@
 
     from eddyline.client import connect, Kind, Op, Record
 
-`connect` makes a client, events are what a watch yields, `errors` has the classes of errors, `__version__` is the package's.
-A name is loaded when it is asked for: importing this package loads nothing.
+`connect` makes a client, events are what a watch yields, `errors` has the classes of errors, `__version__` is the
+package's. Each name is loaded at its first use: importing this package loads nothing.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Package(ModuleType):
 
     @connect.setter
     def connect(self, module: ModuleType) -> None:
-        """What the import of the module does; not kept."""
+        """Ignore the module that the import system sets here."""
 
 
 sys.modules[__name__].__class__ = _Package

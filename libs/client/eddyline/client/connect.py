@@ -1,7 +1,8 @@
 """The client: `async with connect("127.0.0.1:7701") as client:`, with the address of any role.
 
-GetTopology says where the others are. Reads, and writes that carry an idempotency key, are repeated while a role is away;
-a plain append is not, since nobody could tell whether it had been done. Errors are the classes of `eddyline.core.errors`.
+GetTopology says where the others are. Reads, and writes that carry an idempotency key, are repeated while a role is
+away; a plain append is not, since the client cannot know whether it was done. Errors are the classes of
+`eddyline.core.errors`.
 Threading: one event loop. The client owns its channels; iterators and streams that it gave end with it.
 """
 
@@ -78,11 +79,10 @@ async def connect(
     clock: Clock | None = None,
     random_source: random.Random | None = None,
 ) -> AsyncIterator[Client]:
-    """Find the cluster at `address` (`host:port` of any role, or several with commas, asked in turn).
+    """Find the cluster at `address` (`host:port` of any role, or several with commas, tried in turn).
 
-    `access`: key and certificates (`eddyline.client.transport.access`), renewed as their files are; None = without. Errors
-    that leave
-    it unhandled have their advice as a note, which a traceback shows.
+    `access`: key and certificates (`eddyline.client.client_access`), read again when their files change; None =
+    without. Errors that leave the block have their advice as a note in the traceback.
 
     Raises:
         NotReady: no address answered within `timeout_s`. Unauthenticated: the cluster does not know the key.
@@ -121,12 +121,13 @@ class Client(KeyWrites):
 
     @property
     def topology(self) -> Topology:
-        """Where the roles are, as it was last heard of."""
+        """The addresses of the roles, as of the newest answer."""
         return self._cluster.topology
 
     @property
     def sources(self) -> Sources:
-        """What ingest copies from NATS. While no ingest answers, the stores say how far each source is."""
+        """The sources that ingest copies from NATS. While no ingest answers, the stores report how far each source
+        is."""
         return sources_of(self._channels, self.topology, retry=self._retry)
 
     @property
@@ -135,11 +136,11 @@ class Client(KeyWrites):
         return Kv(self._channels.any_of(self.topology.ingests, 0, "ingest"))
 
     def channel_to(self, address: str) -> grpc.aio.Channel:
-        """The channel to one role, for calls that this class has not."""
+        """Return the channel to one role, for calls that this class does not have."""
         return self._channels.to(address)
 
     async def statuses(self) -> tuple[RoleStatus, ...]:
-        """How each role does; one that does not answer is in the list too."""
+        """Return each role's status; one that does not answer is in the list with its error."""
         return await role_statuses(self._channels, self.topology)
 
     async def create_topic(self, name: str, kind: Kind, config: TopicConfig | None = None) -> TopicInfo:
@@ -159,7 +160,7 @@ class Client(KeyWrites):
         return await topics.update_topic(self._topics(name), name, change, if_epoch=if_epoch)
 
     async def get_topic(self, name: str, *, on_retry: Callable[[EddylineError], None] | None = None) -> TopicInfo:
-        """One topic's configuration and state. `on_retry` hears why the call is repeated.
+        """Return one topic's configuration and state. `on_retry` gets the error of each call that is repeated.
 
         Raises:
             EddylineError: InvalidName, TopicNotFound.
@@ -182,7 +183,8 @@ class Client(KeyWrites):
         """Take what was deleted from a topic before the call off the disk; the last progress is `erased`.
 
         Raises:
-            EddylineError: InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt, and
+            EddylineError: InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt,
+            and
                 a store that went away: another call does what is left.
         """
         return topics.erase_topic(self._topics(name), name, if_epoch=if_epoch)
@@ -225,7 +227,8 @@ class Client(KeyWrites):
     ) -> AsyncIterator[AppendStream]:
         """Open a stream of appends to one topic, many in flight; leaving it waits for every outcome.
 
-        `epoch`: only to the topic of this epoch; 0 = whichever it is. `traceparent`: as `append` has it, of all of them.
+        `epoch`: only to the topic of this epoch; 0 = whichever it is. `traceparent`: as `append` has it, of all of
+        them.
 
         Raises:
             EddylineError: what the stream failed with.
@@ -278,8 +281,8 @@ class Client(KeyWrites):
     ) -> Items[Record | Gap]:
         """Read the log behind `after` (exclusive), what was lost as gaps in their places; `limit` 0 = to the head.
 
-        `follow` goes on with what comes, across restarts of the store; `on_retry` hears once an outage why a call is
-        repeated, `on_resume` that one answers again.
+        `follow` goes on with what comes, across restarts of the store; `on_retry` is called once an outage with the
+        error, `on_resume` once a call succeeds again.
 
         Raises:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt.
@@ -299,10 +302,11 @@ class Client(KeyWrites):
         on_retry: Callable[[EddylineError], None] | None = None,
         on_resume: Callable[[], None] | None = None,
     ) -> Items[StreamEvent]:
-        """Read the log as events with their positions, up to `end_seq` (exclusive; 0 = the head), or on and on (`follow`).
+        """Read the log as events with their positions, up to `end_seq` (exclusive; 0 = the head), or on and on
+        (`follow`).
 
         `heals` (KV topics): a gap is followed by the current values, then by the log from there. A snapshot that breaks
-        off comes again, behind the same gap. Whoever breaks off closes it.
+        off comes again, behind the same gap. A caller that stops early closes it.
 
         Raises:
             EddylineError: TopicNotFound, CursorAhead, DataCorrupt, InvalidArgument (`heals` with `end_seq`), NotKv,
@@ -331,7 +335,8 @@ class Client(KeyWrites):
     async def delete_records(
         self, topic: str, *, before_seq: int = 0, match: Match | None = None, epoch: int = 0
     ) -> DeleteResult:
-        """Delete live records below `before_seq` (0 = up to the head), that `match` (None = all), for good, without a gap.
+        """Delete live records below `before_seq` (0 = up to the head), that `match` (None = all), for good, without a
+        gap.
 
         Not repeated by itself: a second call would count 0, and reach what came in between.
 
@@ -358,8 +363,8 @@ class Client(KeyWrites):
         """Watch topics, for ever, across restarts: nothing is lost and nothing comes twice.
 
         A topic given by name has the common `start` and `key_prefixes`. `heartbeat_ms`: 100 to 60 000, 0 = 10 000.
-        `resume_snapshots`: one that is interrupted goes on where it was, with `SnapshotResumed`. `on_retry` hears once an
-        outage why a reconnect is needed, `on_resume` that it goes on.
+        `resume_snapshots`: one that is interrupted goes on where it was, with `SnapshotResumed`. `on_retry` is called
+        once an outage with the error, `on_resume` once the watch goes on.
 
         Raises:
             EddylineError: InvalidArgument, InvalidName; when read: TopicNotFound, NotKv, CursorAhead, DataCorrupt.
@@ -388,7 +393,7 @@ class Client(KeyWrites):
         return (await self.get_many(topic, [key], min_seq=min_seq)).entries[0]
 
     async def get_many(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
-        """Live entries of up to 10 000 keys at one point, in the order asked; None = not live.
+        """Live entries of up to 10 000 keys at one point, in the order of `keys`; None = not live.
 
         Raises:
             EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument.
@@ -398,7 +403,8 @@ class Client(KeyWrites):
     async def get_at(
         self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
     ) -> EntryPage:
-        """A key as it was after the record of a seq, or after the last one committed at or before a time: by exactly one.
+        """A key as it was after the record of a seq, or after the last one committed at or before a time: by exactly
+        one.
 
         The page has one entry, None = not live then; its state's `fold_seq` is the point that it is of.
 
@@ -412,8 +418,8 @@ class Client(KeyWrites):
     def history(self, topic: str, key: bytes, *, after: Position | int = START, limit: int = 0) -> Items[Record | Gap]:
         """Revisions of one key behind `after` (exclusive), oldest first, up to the head, at most `limit` (0 = all).
 
-        What the log lost comes as gaps in their places: any of them may have held revisions of the key. Whoever breaks
-        off closes it.
+        Lost records come as gaps in their places: any gap may have held revisions of the key. A caller that stops early
+        closes it.
 
         Raises:
             EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
@@ -445,7 +451,7 @@ class Client(KeyWrites):
         )
 
     def verify_fold(self, topic: str) -> Items[VerifyProgress | FoldVerdict]:
-        """Compare the fold with what base and log give; the verdict comes last. Whoever breaks off closes it.
+        """Compare the fold with what base and log give; the verdict comes last. A caller that stops early closes it.
 
         Raises:
             EddylineError: TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, and a store that went
@@ -463,15 +469,15 @@ class Client(KeyWrites):
 
     def export_fold(self, topic: str, *, if_epoch: int = 0) -> Items[ArtifactProgress | FoldExported]:
         """Write a fold where the store's artifacts go; what was written comes last (`fold_artifact.py` says what it
-        raises). Whoever breaks off closes it."""
+        raises). A caller that stops early closes it."""
         return export_fold(self._fold(topic), topic, if_epoch=if_epoch)
 
     def import_fold(
         self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
     ) -> Items[ArtifactProgress | FoldImported]:
-        """Make an artifact ("" = the latest) of `from_topic` ("" = of the same name) the fold of a KV topic that never had
-        a record, or has lost its fold; what it became comes last (`fold_artifact.py` says what it raises).
-        Whoever breaks off closes it."""
+        """Make an artifact ("" = the latest) of `from_topic` ("" = of the same name) the fold of a KV topic that never
+        had a record, or has lost its fold; what it became comes last (`fold_artifact.py` says what it raises). A caller
+        that stops early closes it."""
         return import_fold(self._fold(topic), topic, from_topic=from_topic, artifact=artifact, if_epoch=if_epoch)
 
     async def list_artifacts(self, topic: str) -> list[Artifact]:

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 
 ARTIFACT_TIMEOUT_S: Final = 86_400.0
-"""A dump of 1e9 entries and its way to an object store take hours, never a day. Whoever waits sees progress each second."""
+"""A dump of 1e9 entries and its way to an object store take hours, never a day. The caller gets progress each
+second."""
 
 
 @read_once("export_fold")
 async def export_fold(
     stub: FoldServiceStub, topic: str, *, if_epoch: int
 ) -> AsyncGenerator[ArtifactProgress | FoldExported, None]:
-    """Yield how far an export is, then what it wrote. Whoever breaks off closes it, and nothing is left of it.
+    """Yield how far an export is, then what it wrote. A caller that stops early closes it; the export then leaves
+    nothing.
 
     Raises:
         EddylineError: TopicNotFound, NotKv, EpochMismatch, InvalidArgument, FoldLost, ArtifactsNotConfigured,
@@ -45,8 +47,8 @@ async def export_fold(
 async def import_fold(
     stub: FoldServiceStub, topic: str, *, from_topic: str, artifact: str, if_epoch: int
 ) -> AsyncGenerator[ArtifactProgress | FoldImported, None]:
-    """Yield how far an import is, then what it became. Whoever breaks off closes it; what it became then tells the topic's
-    head.
+    """Yield how far an import is, then what it became. A caller that stops early closes it; the topic's head then shows
+    the outcome.
 
     Raises:
         EddylineError: TopicNotFound, NotKv, EpochMismatch, TopicNotEmpty, ArtifactInvalid, ArtifactNotFound,

@@ -21,10 +21,11 @@ CHECK_TIMEOUT_S: Final = 86_400.0
 
 @read_once("verify_fold")
 async def verify_fold(stub: FoldServiceStub, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
-    """Yield how far a check is, then its verdict. Whoever breaks off closes it.
+    """Yield how far a check is, then its verdict. A caller that stops early closes it.
 
     Raises:
-        EddylineError: TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, and a store that went away:
+        EddylineError: TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, and a store that went
+        away:
             the second fold is gone with it, so a check does not resume.
     """
     call = stub.VerifyFold(fold_pb2.VerifyFoldRequest(topic=topic), timeout=CHECK_TIMEOUT_S)

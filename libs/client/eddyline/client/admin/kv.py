@@ -1,6 +1,6 @@
 """Writes into NATS KV buckets, through ingest: NATS's own compare-and-set, and waiting until the store has it.
 
-No call is repeated here: where nobody knows whether it was done (`WriteUnknown`, and `NotReady` of a connection that
+No call is repeated here: where the outcome is unknown (`WriteUnknown`, and `NotReady` of a connection that
 broke) only the caller knows what a second write would harm.
 """
 
@@ -50,7 +50,7 @@ class Written:
 
 
 class _CallOptions(NamedTuple):
-    """What every write's call takes beside its request."""
+    """Options of a write's call, apart from its request."""
 
     timeout_s: float
     on_written: OnWritten | None
@@ -60,12 +60,13 @@ class _CallOptions(NamedTuple):
 class Kv:
     """The KvService of a cluster. `Client.kv` gives it.
 
-    `wait_applied`: return once every source that copies the bucket (`source`: that one) has applied the write, at most to
-    `timeout_s`. Every method raises, as classes of `eddyline.core.errors`: KeyInvalid, BucketNotFound, BucketNotCopied,
-    ValueTooLarge, BucketFull, BucketForbids, Throttled, NatsUnreachable (nothing was written); WriteUnknown (nobody
-    knows); ApplyPending (written at its `revision`, the wait was too short).
-    `on_written` is called with the revision as soon as NATS has a write that is waited for: who cancels the wait behind it
-    has nothing to repeat. `traceparent`: the W3C trace context that the write is part of, from here to the subscribers.
+    `wait_applied`: return once every source that copies the bucket (`source`: that one) has applied the write, at most
+    to `timeout_s`. Every method raises, as classes of `eddyline.core.errors`: KeyInvalid, BucketNotFound,
+    BucketNotCopied, ValueTooLarge, BucketFull, BucketForbids, Throttled, NatsUnreachable (nothing was written);
+    WriteUnknown (the outcome is unknown); ApplyPending (written at its `revision`, the wait was too short).
+    `on_written` is called with the revision as soon as NATS has a write that is waited for: who cancels the wait behind
+    it has nothing to repeat. `traceparent`: the W3C trace context that the write is part of, from here to the
+    subscribers.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -205,16 +206,16 @@ class Kv:
         how: _CallOptions,
     ) -> Written:
         if how.on_written is not None:
-            return _written((await self._told(answer_type, request, how, how.on_written)).written)
+            return _written((await self._write_reporting(answer_type, request, how, how.on_written)).written)
         return _written((await call_once(unary(request, timeout=how.timeout_s, metadata=how.metadata))).written)
 
-    async def _told(
+    async def _write_reporting(
         self, answer_type: type[Answer], request: Message, how: _CallOptions, on_written: OnWritten
     ) -> Answer:
-        """The answer, and before it what is told of a write that is waited for.
+        """Return the answer; before it, report the revision of a write that is waited for.
 
-        Called as a stream of one answer, which is the same on the wire: gRPC's Python hands out the metadata of a single
-        answer only together with it.
+        Called as a stream of one answer, which is the same on the wire: gRPC's Python hands out the metadata of a
+        single answer only together with it.
         """
         method = answer_type.DESCRIPTOR.name.removesuffix("Response")
         call: grpc.aio.UnaryStreamCall[Message, Answer] = self._channel.unary_stream(

@@ -1,4 +1,4 @@
-"""A source put to the test: its fold compared with its bucket, and mended where that is asked for."""
+"""Verification of a source: compares its fold with its bucket, and repairs the fold on request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PrefixDrift:
 
 @dataclass(frozen=True, slots=True)
 class SourceVerdict:
-    """What was found, and `left`: what still differed after a repair. The rest is the contract's."""
+    """The differences, and `left`: those that remained after a repair. The rest is the contract's."""
 
     bucket_count: int
     fold_count: int
@@ -87,10 +87,11 @@ class SourceVerdict:
 async def verify_source(
     stub: SourceServiceStub, name: str, *, settle_ms: int, limit: int, repair: bool
 ) -> AsyncGenerator[SourceProgress | SourceVerdict, None]:
-    """Yield how far a verification is, then its verdict. Whoever breaks off closes it.
+    """Yield how far a verification is, then its verdict. A caller that stops early closes it.
 
     Raises:
-        EddylineError: SourceNotFound, NotKv, Throttled, BucketNotFound, NatsUnreachable, StoreUnreachable, and a replica
+        EddylineError: SourceNotFound, NotKv, Throttled, BucketNotFound, NatsUnreachable, StoreUnreachable, and a
+        replica
             that went away.
     """
     request = source_pb2.VerifySourceRequest(source=name, settle_ms=settle_ms, limit=limit, repair=repair)
@@ -104,7 +105,7 @@ async def verify_source(
                     case "verdict":
                         yield _verdict(answer.verdict)
                     case None:
-                        pass  # a newer replica tells something else
+                        pass  # a newer replica sends another kind of answer
     finally:
         call.cancel()
 

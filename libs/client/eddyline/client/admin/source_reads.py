@@ -1,7 +1,8 @@
 """Sources as their users see them, read from ingest, or from the stores while no ingest answers.
 
-Every ingest answers for every source; a store answers for those of its own shard. So every ingest is asked first, one after
-the other, then every store. A list of which one store does not give its part is refused, since it would be wrong.
+Every ingest answers for every source; a store answers for those of its own shard. So calls go to every ingest first,
+one after the other, then to every store. A list of which one store does not give its part is refused, since it would be
+wrong.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ ASK_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source at one moment. `status` is a name of the contract's `SourceStatus`, e.g. `LIVE`; of `gap_count`, `gap_ms`,
-    `changed_ms` and `detail` the contract says more (`Source`, `SourceDetail`).
+    """A source at one moment. `status` is a name of the contract's `SourceStatus`, e.g. `LIVE`; of `gap_count`,
+    `gap_ms`, `changed_ms` and `detail` the contract says more (`Source`, `SourceDetail`).
 
     `from_store` = no ingest answered: it is as the last holder reported it to the store, `reported_ms` ago.
     """
@@ -68,8 +69,7 @@ class SourceListing(NamedTuple):
 
 
 class SourceReads:
-    """Reads of the SourceService. `stores` = those of all shards, each by an address of its own; none = only ingests are
-    asked."""
+    """Reads of the SourceService. `stores` = those of all shards, each by an address of its own; none = calls go to ingests only."""
 
     def __init__(
         self, ingests: Sequence[grpc.aio.Channel], *, retry: Retry, stores: Sequence[grpc.aio.Channel] = ()

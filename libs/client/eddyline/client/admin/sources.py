@@ -67,8 +67,8 @@ class Sources:
         on_recreated: Policy = "STOP",
         dead_letter_topic: str = "",
     ) -> Source:
-        """Copy a KV bucket into a KV topic, or a stream into a LOG topic (named as the source unless given); topics that are
-        missing are made. `key_prefixes` and `subjects` = only messages that one of them names.
+        """Copy a KV bucket into a KV topic, or a stream into a LOG topic (named as the source unless given); topics
+        that are missing are made. `key_prefixes` and `subjects` = only messages that one of them names.
 
         Raises:
             EddylineError: InvalidName, InvalidArgument, SourceExists, TopicHasSource, TopicNotEmpty, NotKv, NotLog.
@@ -162,7 +162,7 @@ class Sources:
     async def resync(self, name: str) -> Source:
         """Ask for its topic to be brought in step with what its bucket or stream has now, whatever stopped it.
 
-        `Source.resync_pending` tells when it is done.
+        `Source.resync_pending` is False once it is done.
 
         Raises:
             EddylineError: SourceNotFound, ReadOnly.
@@ -173,7 +173,7 @@ class Sources:
         return source_from_pb(answer.source)
 
     async def delete(self, name: str) -> tuple[str, ...]:
-        """Stop copying and forget the source; its topic stays. What there is to know of that, for people: a sources file
+        """Stop copying and forget the source; its topic stays. Return warnings for the operator, e.g. of a sources file
         that makes it again.
 
         Raises:
@@ -205,7 +205,8 @@ class Sources:
         self, name: str, *, repair: bool = False, settle_ms: int = 0, limit: int = 0
     ) -> Items[SourceProgress | SourceVerdict]:
         """Compare fold and bucket by sums, then by keys where those differ; with `repair` a resync mends the fold, and
-        what is left is told. Progress, then the verdict (0 = the contract's defaults). Whoever breaks off closes it.
+        the verdict has the remaining differences. Progress, then the verdict (0 = the contract's defaults). A caller
+        that stops early closes it.
 
         Raises:
             EddylineError: SourceNotFound, NotKv, Throttled, BucketNotFound, NatsUnreachable, StoreUnreachable, and a
@@ -220,7 +221,7 @@ def sources_of(channels: Channels, topology: Topology, *, retry: Retry) -> Sourc
     Raises:
         NotReady: the cluster names no ingest.
     """
-    # Behind an address of several shards one of them answers, of its own sources alone, and nobody knows which.
+    # Behind an address of several shards an unknown one of them answers, of its own sources alone.
     each = topology.stores if len(set(topology.stores)) == len(topology.stores) else ()
     reads = SourceReads(
         [channels.to(address) for address in topology.ingests],

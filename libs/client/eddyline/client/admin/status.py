@@ -47,8 +47,8 @@ async def role_statuses(channels: Channels, topology: Topology) -> tuple[RoleSta
     wanted += [("ingest", address) for address in topology.ingests]
     wanted += [("delivery", address) for address in topology.deliveries]
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(role_status(channels.to(address), role, address)) for role, address in wanted]
-    return tuple(task.result() for task in asked)
+        calls = [group.create_task(role_status(channels.to(address), role, address)) for role, address in wanted]
+    return tuple(task.result() for task in calls)
 
 
 async def role_status(channel: grpc.aio.Channel, role: RoleName, address: str) -> RoleStatus:

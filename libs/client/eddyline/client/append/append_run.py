@@ -1,10 +1,12 @@
 """Appends of one record each, in order, each once, over as many streams as it takes.
 
-I1: every append carries the key `<run id>-<number>`, so that one whose outcome is unknown is repeated on the next stream
-and stored once. I2: once something is stored, only the topic of that epoch is written to: one made anew in between refuses.
+I1: every append carries the key `<run id>-<number>`, so that one whose outcome is unknown is repeated on the next
+stream and stored once. I2: once something is stored, only the topic of that epoch is written to: a topic that was
+re-created in between refuses.
 I3: what is not acknowledged is at most `IN_FLIGHT_MAX` appends; answers are taken as they arrive.
-Failure: an answer that a retry may mend is retried until nothing was acknowledged for `PATIENCE_S`; every other one, and
-what the records' own iterator raises, ends the run behind everything that came before it. The counts are true at all times.
+Failure: an answer that a retry may mend is retried until nothing was acknowledged for `PATIENCE_S`; every other one,
+and what the records' own iterator raises, ends the run behind everything that came before it. The counts are true at
+all times.
 Threading: one loop; `run` is called once.
 """
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 30.0
 """A store is back within a second of its death; a quarter of the idempotency window, so that no key is forgotten."""
 TOLD_FAILURES_MIN: Final = 2
-"""A stream that died while nothing was sent costs one failure, which is nobody's news."""
+"""A stream that died while nothing was sent costs one failure, which is not worth a callback."""
 
 _REFUSALS: Final = frozenset(
     {Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.ALREADY_EXISTS, Code.FAILED_PRECONDITION, Code.ABORTED}
@@ -95,7 +97,7 @@ class AppendRun:
 
     @property
     def unknown_count(self) -> int:
-        """Appends that were sent and may be stored, though nobody said so."""
+        """Appends that were sent and may be stored, without an answer so far."""
         return sum(1 for item in self._pending if item.sent)
 
     @property
@@ -107,7 +109,7 @@ class AppendRun:
         """Append all of `records`; returns when everything is acknowledged.
 
         Raises:
-            EddylineError: a refusal, or what still failed at the end of its patience. What `records` raises.
+            EddylineError: a refusal, or what still failed at the end of its patience. Errors of `records`.
         """
         failure: EddylineError | None = None
         async with asyncio.TaskGroup() as group:

@@ -1,10 +1,10 @@
 """Appends to one topic, many in flight: one AppendStream call, answers in order.
 
-No task of its own: whoever awaits an acknowledgement reads answers until its own has come, one reader at a time. An append
-beyond `IN_FLIGHT_MAX` first waits for the oldest one's answer, so memory is bounded by what the server reads ahead.
-The first failure ends the stream: what was answered before it stands, every later append raises that failure. Where it is
-`UNAVAILABLE` the outcome of those in flight is unknown; an idempotency key settles it on a new stream. A wait for an
-answer that is cancelled cancels the call with it, as gRPC does.
+No task of its own: a caller that awaits an acknowledgement reads answers until its own has come, one reader at a time.
+An append beyond `IN_FLIGHT_MAX` first waits for the oldest one's answer, so memory is bounded by what the server reads
+ahead. The first failure ends the stream: what was answered before it stands, every later append raises that failure.
+After `UNAVAILABLE` the outcome of those in flight is unknown; an idempotency key settles it on a new stream. A wait for
+an answer that is cancelled cancels the call with it, as gRPC does.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class _Appends(Protocol):
 
 
 class KeyWrites:
-    """What `Client` has beside `append`, for one key."""
+    """The writes of one key, for `Client`."""
 
     async def put(
         self: _Appends,
@@ -46,8 +46,8 @@ class KeyWrites:
     ) -> AppendResult:
         """Set a key's value in a KV topic; `append` does it for many at once, and says what it raises.
 
-        `expected_version`: the version that the key must have (`Record.version`), b"" = not live; None = any. `create` makes
-        a missing topic first. With an `idempotency_key` it is repeated while the store is away.
+        `expected_version`: the version that the key must have (`Record.version`), b"" = not live; None = any. `create`
+        makes a missing topic first. With an `idempotency_key` it is repeated while the store is away.
 
         Raises:
             EddylineError: as `append`, VersionMismatch. TypeError: key or value are not bytes.

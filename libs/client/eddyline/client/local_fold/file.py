@@ -1,10 +1,10 @@
 """The file of a local fold: made whole or not at all, appended to, read back after any crash.
 
-I1: a file has its name only when its base, the fold at one place, is on the disk: it is written beside it (`….new`),
-synced and renamed over it. Snapshots and compactions both make one.
-I2: frames are appended in order, each at once: what is read back is the base and some prefix of them, so that the fold is
-always as it was at one place.
-I3: the file is at most its base, twice what is live and `COMPACT_BYTES_MIN`, as long as whoever appends compacts when
+I1: a file has its name only when its base, the fold at one place, is on the disk: it is written to a second file
+(`….new`), synced and renamed over it. Snapshots and compactions both make one.
+I2: frames are appended in order, each at once: what is read back is the base and some prefix of them, so that the fold
+is always as it was at one place.
+I3: the file is at most its base, twice what is live and `COMPACT_BYTES_MIN`, as long as the appender compacts when
 `wants_compaction` says so.
 Failure: an error of the disk is passed on; the file takes nothing more then, and is to be opened again.
 Threading: one thread at a time. Blocking.
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import File, Fs
 
 FRAME_BYTES: Final = 1 << 20
-"""Where a group of changes is cut into frames: what is lost of a torn one, and what reading takes at once."""
+"""Bound at which a group of changes is cut into frames: the loss of a torn frame, and the memory of one read."""
 READ_BYTES: Final = 4 << 20
 COMPACT_BYTES_MIN: Final = 1 << 20
-"""Elsewhere none (a small file would be made anew at every second change), or a time. 1 MiB is written in a millisecond."""
+"""Default in Redis: 64 MiB; with no minimum a small file would be rewritten at every second change. 1 MiB is written in
+a millisecond."""
 NEW_SUFFIX: Final = ".new"
 
 
 class FoldFile:
-    """An open file with its base. Made by `open_file` and `BaseWriter.finish`; whoever holds it closes it."""
+    """An open file with its base. Made by `open_file` and `BaseWriter.finish`; its holder closes it."""
 
     def __init__(self, file: File, path: Path, head: FileHead, *, place: Place, size: int, synced_end: int) -> None:
         self.path = path
@@ -128,10 +129,10 @@ class FoldFile:
 
 
 class BaseWriter:
-    """A new file in the making, beside the one that it will take the place of."""
+    """A new file under construction, which will replace the present one."""
 
     def __init__(self, fs: Fs, path: Path, scope: Scope, *, snapshot_ms: int) -> None:
-        """Begin. What an earlier one left is gone.
+        """Begin. It replaces the remains of an earlier one.
 
         Raises:
             OSError: of the file system.
@@ -180,13 +181,13 @@ class BaseWriter:
     def abandon(self) -> None:
         """Let go of it, and of its name. Not after `finish`."""
         self._file.close()
-        # The next one begins anew whether it is there or not, and so does the next start.
+        # The next one starts from an empty file whether it exists or not, and so does the next start.
         with suppress(OSError):
             self._fs.unlink(new_path(self._path))
 
 
 def new_path(path: Path) -> Path:
-    """Where a file is before it has its name."""
+    """The path of a file before it has its name."""
     return path.with_name(path.name + NEW_SUFFIX)
 
 
@@ -243,13 +244,14 @@ def open_file(
     on_frame: Callable[[int], None] | None = None,
     for_writing: bool = True,
 ) -> FoldFile:
-    """Read a file into `entries`, which are empty; what a crash tore off at its end is cut, `for_writing` on the disk too.
+    """Read a file into `entries`, which are empty; what a crash tore off at its end is cut, `for_writing` on the disk
+    too.
 
     `on_frame` hears the bytes read so far, after each frame.
 
     Raises:
-        DataCorrupt: bytes that were on the disk are wrong (metadata: file, offset). NewerFormat: a later version's file.
-        OSError: of the file system; FileNotFoundError: there is none.
+        DataCorrupt: bytes that were on the disk are wrong (metadata: file, offset). NewerFormat: a later version's
+        file. OSError: of the file system; FileNotFoundError: there is none.
     """
     file = fs.open(path)
     try:

@@ -1,11 +1,11 @@
 """A local fold kept in step: the events of a watch become changes, bases and marks of its keeper.
 
 I1: behind every change the fold is that of the topic at the place it says, under its prefixes.
-I2: what was lost is healed: behind a gap, at a cursor that the topic has not reached (a store restored from an older copy)
-and every `refresh_s` the whole fold is taken anew, in one step. Until then the old one is served.
-A topic that was deleted leaves an empty fold, and is waited for. Deletes of records by their keys are silent in a topic's
+I2: what was lost is healed: behind a gap, at a cursor that the topic has not reached (a store restored from an older
+copy) and every `refresh_s` the whole fold is read again and replaced in one step. Until then the old one is served. A
+topic that was deleted leaves an empty fold, and is waited for. Deletes of records by their keys are silent in a topic's
 log; a refresh brings them.
-Failure: what a watch raises; a full memory and a failed disk end it. What is there stays readable.
+Failure: what a watch raises; a full memory and a failed disk end it. Its present content stays readable.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ SYNC_S: Final = 1.0
 MARK_S: Final = 30.0
 """How often a quiet fold notes that it is level: what `as_of_ms` lags at most. 56 bytes each, 160 KB a day."""
 REFRESH_S: Final = 86_400.0
-"""How often the whole fold is taken anew. A day: as long as the store takes to erase what was deleted."""
+"""How often the whole fold is read again. A day: as long as the store takes to erase what was deleted."""
 HEAL_CAP_S: Final = 30.0
 """How far apart snapshots come when one is behind a gap again and again, or a deleted topic is looked for."""
 _REMOVES: Final = frozenset((int(Op.DELETE), int(Op.PURGE)))
 
 
 class FoldStep(Enum):
-    """What happened to a local fold that is followed."""
+    """An event of a local fold that follows its topic."""
 
     SNAPSHOT = "snapshot"
-    """The whole fold was taken anew."""
+    """The whole fold was read again."""
     LEVEL = "level"
     """It has what the topic had when the watch began; from here on it follows."""
     GAP = "gap"
-    """Records were lost on the way: the whole fold is taken anew."""
+    """Records were lost on the way: the whole fold is read again."""
     CURSOR_AHEAD = "cursor_ahead"
-    """The topic is behind it: the whole fold is taken anew."""
+    """The topic is behind it: the whole fold is read again."""
     REFRESH = "refresh"
-    """Its time is over: the whole fold is taken anew."""
+    """Its time is over: the whole fold is read again."""
     DELETED = "deleted"
     """The topic was deleted: nothing is live, until it is made again."""
 
 
 class _Phase(Enum):
-    """What a watch may bring next; anything else is a defect, which must not reach the file."""
+    """The events that a watch may bring next; any other is a defect, which must not reach the file."""
 
     START = "start"
     BASE = "base"
@@ -101,7 +101,7 @@ class Follower:
         random_source: random.Random,
     ) -> None:
         self.level = False
-        """True = connected, and with all that delivery had when it last said something."""
+        """True = connected, and with all that delivery had at its newest frame."""
         self._keeper = keeper
         self._client = client
         self._options = options
@@ -123,7 +123,8 @@ class Follower:
         """Follow until cancelled.
 
         Raises:
-            EddylineError: TopicNotFound (of one that never was there), NotKv, FoldLost, DataCorrupt, MemoryFull and what
+            EddylineError: TopicNotFound (of one that never was there), NotKv, FoldLost, DataCorrupt, MemoryFull and
+            what
                 else no retry can mend. OSError: of the file system.
         """
         self._tick()
@@ -211,7 +212,7 @@ class Follower:
             await self._keeper.delete()
 
     async def _next(self, watch: Watch) -> WatchEvent | None:
-        """The next event; None = the fold is due to be taken anew first."""
+        """Return the next event; None = the fold is due to be read again first."""
         place = self._keeper.place
         if not self._options.refresh_s or place is None or not self.level:
             return await anext(watch)
@@ -255,7 +256,8 @@ class Follower:
 
 
 def changes_of(records: Sequence[Record]) -> list[Change]:
-    """What records do to a fold, in order; one without key does nothing, nor does an op that folds nothing."""
+    """The changes that records make to a fold, in order; a record without key, or of an op that folds nothing, makes
+    none."""
     changes: list[Change] = []
     for record in records:
         key, op = record.key, record.op

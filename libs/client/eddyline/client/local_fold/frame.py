@@ -9,12 +9,11 @@
              u64 synced_end   item*
     item   = u16 key_len   u32 entry_len (0xFFFFFFFF = the key is no longer live)   key   entry
 
-Little-endian. An entry's bytes are those of `eddyline.core.records.fold_entry`. A frame is taken whole or not at all. It
-says the place (epoch and seq) behind it, when the fold was last known to be level (`as_of_ms`, 0 = never), and up to where
-the file was known to be on the disk when it was written (`synced_end`). Below `base_end`, which was on the disk before
-the file got its name, and below any valid frame's `synced_end`, wrong bytes are corruption; behind them, a torn tail.
-A frame of kind deleted says that the topic is gone: no key is live behind it.
-Threads: pure functions.
+Little-endian. An entry's bytes are those of `eddyline.core.records.fold_entry`. A frame is taken whole or not at all.
+It says the place (epoch and seq) behind it, when the fold was last known to be level (`as_of_ms`, 0 = never), and up to
+where the file was known to be on the disk when it was written (`synced_end`). Below `base_end`, which was on the disk
+before the file got its name, and below any valid frame's `synced_end`, wrong bytes are corruption; behind them, a torn
+tail. A frame of kind deleted says that the topic is gone: no key is live behind it. Threads: pure functions.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _SHORT: Final = Struct("<H")
 _CHECKSUM: Final = Struct("<Q")
 NO_ENTRY: Final = 0xFFFF_FFFF
 _CHECKED_AT: Final = 12
-"""Where the checksummed rest of a frame begins."""
+"""Offset at which the checksummed rest of a frame begins."""
 
 SCOPE_BYTES_MAX: Final = 2 << 20
 """A thousand prefixes of 1 KiB, and the topic's name."""
@@ -58,7 +57,7 @@ Change = tuple[bytes, bytes | None]
 
 
 class Place(NamedTuple):
-    """Where a local fold stands: epoch and seq of the topic; when it was last known to be level, 0 = never."""
+    """The position of a local fold: epoch and seq of the topic; when it was last caught up, 0 = never."""
 
     epoch: int
     seq: int
@@ -68,7 +67,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a local fold is of: a topic, and the keys with one of these prefixes (none given = all)."""
+    """The scope of a local fold: a topic, and the keys with one of these prefixes (none given = all)."""
 
     topic: str
     key_prefixes: tuple[bytes, ...] = ()
@@ -131,7 +130,8 @@ def encode_frame(changes: Sequence[Change], place: Place, *, offset: int, synced
 
 
 def frame_end(data: bytes | memoryview, at: int, offset: int) -> int:
-    """Where in `data` the frame at index `at`, which lies at `offset` of the file, ends; 0 = there is no valid one.
+    """Return the end in `data` of the frame at index `at`, which lies at `offset` of the file; 0 = there is no valid
+    one.
 
     Data that ends before the frame does has no valid one: `bytes_wanted` says how much it takes.
     """
@@ -154,7 +154,7 @@ def bytes_wanted(data: bytes) -> int:
 
 
 class Body(NamedTuple):
-    """What a valid frame says of itself; its items lie between `items_at` and `end` of the data."""
+    """The header of a valid frame; its items lie between `items_at` and `end` of the data."""
 
     place: Place
     synced_end: int

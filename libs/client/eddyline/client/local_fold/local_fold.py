@@ -5,11 +5,11 @@
         ...
         fold.get(b"co.uk"), fold.range(key_prefix=b"co."), fold.state()
 
-All of it is in memory and in one file, which `eddyline.client.local_fold.frame` describes. One process at a time may have it
-open (`….lock`); any number may read it meanwhile by `read_fold`. A kill -9 loses nothing; what a power failure takes, the
-last second, comes again when the fold is followed.
-Promises: what is read is the topic's fold (under the prefixes) at exactly the place that `state` says. Not: that it is the
-newest; `as_of_ms` says when it was. A place is of delivery's knowledge: a store that is away from it is not seen here.
+All of it is in memory and in one file, which `eddyline.client.local_fold.frame` describes. One process at a time may
+have it open (`….lock`); any number may read it meanwhile by `read_fold`. A kill -9 loses nothing; what a power failure
+takes, the last second, comes again when the fold is followed. Promises: what is read is the topic's fold (under the
+prefixes) at exactly the place that `state` says. Not: that it is the newest; `as_of_ms` says when it was. A place is of
+delivery's knowledge: a store that is away from it is not seen here.
 Threading: one event loop; the file has a thread of its own.
 """
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import Fs
 
 MEMORY_BYTES_MAX: Final = 1 << 30
-"""Elsewhere unbounded: a topic that grows takes the edge node with it. 1 GiB is 3 million keys with values of 100 bytes.
-A snapshot that replaces the fold takes as much again until it is complete."""
+"""Default in Redis: unbounded; a topic that grows would exhaust the edge node's memory. 1 GiB is 3
+million keys with values of 100 bytes. A snapshot that replaces the fold takes as much again until it is complete."""
 LOCK_SUFFIX: Final = ".lock"
 
 
@@ -51,9 +51,9 @@ LOCK_SUFFIX: Final = ".lock"
 class LocalFoldState:
     """How a local fold stands.
 
-    `epoch`, `seq`: the place that it is of, 0 = it has none yet. `as_of_ms`: when it was last known to be level with the
-    topic, wall clock, 0 = never. `level`: it is connected and has all that delivery last knew of. `deleted`: the topic was
-    deleted, and nothing is live. `memory_bytes` is what the bound counts.
+    `epoch`, `seq`: the place that it is of, 0 = it has none yet. `as_of_ms`: when it was last known to be level with
+    the topic, wall clock, 0 = never. `level`: it is connected and has all that delivery last knew of. `deleted`: the
+    topic was deleted, and nothing is live. `memory_bytes` is what the bound counts.
     """
 
     topic: str
@@ -183,7 +183,7 @@ async def open_fold(
 
 
 def _only_name(path: Path) -> Path:
-    """Where the file really lies: one lock and one rename for whatever leads to it.
+    """Return the file's real path: one lock and one rename for all links to it.
 
     Raises:
         InvalidArgument: it has a second name, a hard link, under which somebody else could write it; or it is a device
@@ -198,7 +198,7 @@ def _only_name(path: Path) -> Path:
 
 
 def may_rebuild(path: Path, *, fs: Fs | None = None) -> bool:
-    """Whether `open_fold` with `rebuild` makes this file anew where it is damaged: a fold's, or an empty one. Blocking.
+    """True = `open_fold` with `rebuild` may replace this file if it is damaged: a fold's, or an empty one. Blocking.
 
     Raises:
         OSError: of the file system.
@@ -207,10 +207,12 @@ def may_rebuild(path: Path, *, fs: Fs | None = None) -> bool:
 
 
 def read_fold(path: Path, *, memory_bytes_max: int = MEMORY_BYTES_MAX, fs: Fs | None = None) -> LocalFold:
-    """Read a local fold as it is on the disk now, whoever writes it meanwhile. Blocking; nothing is changed or kept open.
+    """Read a local fold as it is on the disk now, also while another process writes it. Blocking; nothing is changed or
+    kept open.
 
     Raises:
-        FileNotFoundError: there is none, or it has not had its first snapshot yet. DataCorrupt, NewerFormat, MemoryFull:
+        FileNotFoundError: there is none, or it has not had its first snapshot yet. DataCorrupt, NewerFormat,
+        MemoryFull:
             as `open_fold`. OSError: of the file system.
     """
     files = fs if fs is not None else RealFs()

@@ -1,4 +1,4 @@
-"""The live values of a local fold in memory: by key, and in byte order of the keys where that is asked for.
+"""The live values of a local fold in memory: by key, and in byte order of the keys for ranges.
 
 A plain dict of entry bytes; the order is made at the first range and kept up from then on. Bounded: what a change would
 take it above `memory_bytes_max` is refused before anything of it is taken.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from eddyline.client.local_fold.frame import Change
 
 KEY_OVERHEAD_BYTES: Final = 180
-"""What CPython takes for a key beside its bytes and its entry's: two objects' heads of 33 bytes, and at worst 110 of the
-dict's table. The order takes 8 to 16 more, from the first range on."""
+"""Memory that CPython takes for a key on top of its bytes and its entry's: two objects' heads of 33 bytes, and at worst
+110 of the dict's table. The order takes 8 to 16 more, from the first range on."""
 _STALE_KEYS_MIN: Final = 1_000
 
 
@@ -36,16 +36,16 @@ class FoldMap:
 
     @property
     def live_bytes(self) -> int:
-        """What the live keys' items take in a file."""
+        """Bytes of the live keys' items in a file."""
         return self._content_bytes + ITEM.size * len(self.entries)
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes, as the bound counts it."""
+        """Its memory in bytes, as the bound counts it."""
         return self._content_bytes + KEY_OVERHEAD_BYTES * len(self.entries)
 
     def measure(self) -> None:
-        """Count anew, after `entries` were filled from outside.
+        """Count again, after the caller filled `entries`.
 
         Raises:
             MemoryFull: they are more than is allowed.

@@ -51,7 +51,7 @@ def load(fs: Fs, path: Path, scope: Scope, *, memory_bytes_max: int, for_writing
         live.measure()
         if scope.topic and file.head.scope != scope:
             raise InvalidArgument(
-                f"{path} is of {_shown(file.head.scope)}, not of {_shown(scope)}: give it another file", field="path"
+                f"{path} is of {_text_of(file.head.scope)}, not of {_shown(scope)}: give it another file", field="path"
             )
     except BaseException:
         file.close(clean=False)
@@ -104,7 +104,8 @@ class FoldStorage:
             except DataCorrupt:
                 if not (rebuild and is_fold_file(self._fs, self._path)):
                     raise
-            # Not before: beside a file that is refused nothing is ours. The next base begins anew in it, there or not.
+            # Not before: no other file belongs to a file that is refused. The next base starts from an empty file,
+            # whether it exists or not.
             with suppress(OSError):
                 self._fs.unlink(new_path(self._path))
             return found
@@ -279,6 +280,6 @@ class FoldStorage:
             old.close(clean=False)
 
 
-def _shown(scope: Scope) -> str:
+def _text_of(scope: Scope) -> str:
     prefixes = ", ".join(repr(prefix) for prefix in scope.key_prefixes)
     return f"topic {scope.topic!r}" + (f" with keys from {prefixes}" if prefixes else "")

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 RANGE_TIMEOUT_S: Final = 300.0
 """A range's view lives at most this long at the store."""
 HISTORY_S: Final = 300.0
-"""Elsewhere unbounded: a stream whose store hangs waits for ever. A longer history is asked for again at its place."""
+"""Default in gRPC: no deadline; a stream whose store hangs would wait for ever. A longer history resumes with a new
+call at its place."""
 
 
 async def get_entries(
@@ -110,11 +111,12 @@ def key_history(
 ) -> Items[Record | Gap]:
     """Yield the revisions of a key, oldest first, gaps in their places; resumed where it breaks off.
 
-    `epoch_now`: of the topic as it is, asked once where `after` has none, so that a resume does not go on in a successor.
-    Whoever breaks off closes it.
+    `epoch_now`: of the present topic, called once if `after` has none, so that a resume does not go on in a successor.
+    A caller that stops early closes it.
 
     Raises:
-        EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a while.
+        EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a
+        while.
     """
     check_bytes(key=key)
     request = fold_pb2.KeyHistoryRequest(

@@ -36,7 +36,7 @@ FOLLOW_WAIT_MS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What one read asks for; `limit` 0 = all there is.
+    """The request of one read; `limit` 0 = up to the head.
 
     `on_retry` hears why a call is repeated, `on_resume` that one answers again.
     """
@@ -145,7 +145,7 @@ async def _read_page(
 ) -> log_pb2.ReadRecordsResponse:
     failed = False
 
-    def tell(error: EddylineError) -> None:
+    def report(error: EddylineError) -> None:
         nonlocal failed
         failed = True
         if plan.on_retry is not None:
@@ -154,7 +154,7 @@ async def _read_page(
     answer = await retry.run(
         lambda left_s: stub.ReadRecords(request, timeout=min(left_s, CALL_TIMEOUT_S)),
         timeout_s=FOLLOW_PATIENCE_S if plan.follow else CALL_TIMEOUT_S,
-        on_retry=tell,
+        on_retry=report,
     )
     if failed and plan.on_resume is not None:
         plan.on_resume()

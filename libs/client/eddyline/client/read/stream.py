@@ -1,9 +1,9 @@
 """The log as a stream of events, resumed where it breaks off: what `read` is made of, and healing by snapshots.
 
 I1: each call asks for what lies behind the last frame taken, so that a resume neither misses nor repeats.
-I2: a call lives at most `STREAM_S` and is made anew at its place, so that a store that hangs is noticed.
-Failure: a store that is away is tried again, with full jitter: for `CALL_TIMEOUT_S` without progress, a follower for a day.
-Progress is a place that moves: a snapshot that breaks off begins anew, so its entries are none.
+I2: a call lives at most `STREAM_S` and is replaced by one at its place, so that a store that hangs is noticed.
+Failure: a store that is away is tried again, with full jitter: for `CALL_TIMEOUT_S` without progress, a follower for a
+day. Progress is a place that moves: a snapshot that breaks off starts over, so its entries do not count.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 FOLLOW_PATIENCE_S: Final = 86_400.0
 """A follower waits this long for a store that is away before it gives up. A day: long enough for any repair."""
 STREAM_S: Final = 300.0
-"""Elsewhere unbounded: a stream whose store hangs waits for ever. As long as a store keeps a snapshot's view, so that no
-snapshot is cut off that the store would have finished. Costs a follower one call each 5 minutes."""
+"""Default in gRPC: no deadline; a stream whose store hangs would wait for ever. As long as a store keeps a snapshot's
+view, so that no snapshot is cut off that the store would have finished. Costs a follower one call each 5 minutes."""
 
 PROBE_S: Final = 5.0
 """A store that takes longer for a single record is as good as gone."""
@@ -40,7 +40,7 @@ StreamEvent = Records | Lost | SnapshotBegan | SnapshotEnded | CaughtUp
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What one stream asks for; `end_seq` is exclusive, 0 = the head at the start (with `follow` none).
+    """The request of one stream; `end_seq` is exclusive, 0 = the head at the start (with `follow` none).
 
     `heals` = after a gap the current values come, then the log from there. `on_retry` hears why a call is repeated,
     `on_resume` that one answers again.
@@ -57,7 +57,7 @@ class StreamPlan:
 
 
 def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) -> Items[StreamEvent]:
-    """Yield what `plan` asks for, in order. Whoever breaks off closes it.
+    """Yield what `plan` asks for, in order. A caller that stops early closes it.
 
     Raises:
         EddylineError: TopicNotFound, CursorAhead, DataCorrupt, InvalidArgument, of snapshots NotKv and FoldLost; an
@@ -135,7 +135,7 @@ class StreamPlace:
         )
 
     def request(self) -> log_pb2.StreamRecordsRequest:
-        """What to ask for next."""
+        """Return the next request."""
         self._in_snapshot = False
         return log_pb2.StreamRecordsRequest(
             topic=self.plan.topic,

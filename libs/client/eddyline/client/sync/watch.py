@@ -1,4 +1,4 @@
-"""Blocking iterator over a watch: one event is fetched when one is asked for.
+"""Blocking iterator over a watch: each `next` fetches one event.
 
 I1: `positions` never lies behind an event that `next` has not returned, so nothing is read ahead; an event has many
 records, and one hand-over each costs little. I2: an interrupted `next` loses no event: one that came meanwhile is the

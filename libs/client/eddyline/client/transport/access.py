@@ -1,9 +1,9 @@
 """How a client gets in: `connect(address, access=client_access(key_file="my.key", tls_ca="ca.pem"))`.
 
-A key goes with every call; TLS is used where any TLS argument is given, or `tls` alone, which goes by the authorities of the
-system. `access_of_environment` reads the same from names that begin with EDDYLINE_ (`ENVIRONMENT`).
-Files are read here, and looked at again while a client is connected (`access_files`). Failure: AccessInvalid, one line that
-shows nothing of a secret.
+A key goes with every call; TLS is used where any TLS argument is given, or `tls` alone, which goes by the authorities
+of the system. `access_of_environment` reads the same from names that begin with EDDYLINE_ (`ENVIRONMENT`). Files are
+read here, and looked at again while a client is connected (`access_files`). Failure: AccessInvalid, one line that shows
+nothing of a secret.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _TRUE: Final = ("1", "true", "yes", "on")
 
 
 class AccessInvalid(Exception):
-    """What was given cannot be used; the message says which of it, and why."""
+    """An argument cannot be used; the message names it and the reason."""
 
 
 def client_access(
     *, key: str = "", key_file: str = "", tls: bool = False, tls_ca: str = "", tls_cert: str = "", tls_key: str = ""
 ) -> CallerAccess:
-    """What a client shows. `key` is the secret itself and goes before `key_file`, a file that holds it.
+    """A client's credentials. `key` is the secret itself and goes before `key_file`, a file that holds it.
 
     Raises:
         AccessInvalid.

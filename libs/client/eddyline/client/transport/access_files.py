@@ -1,10 +1,11 @@
-"""A client's key and certificates, taken anew from their files while it is connected.
+"""A client's key and certificates, read again from their files while it is connected.
 
-Looked at each `LOOK_S`: calls carry the new key from then on, and go by a channel with the new certificates; what is under
-way goes on over the connection that it has. All files of TLS are judged together: a certificate that is written before its
-key fits none, and is not taken until it does. What was taken last holds meanwhile, and a WARNING says so once.
+Looked at each `LOOK_S`: calls carry the new key from then on, and go by a channel with the new certificates; what is
+under way goes on over the connection that it has. All files of TLS are checked together: a certificate that is written
+before its key fits none, and is not taken until it does. The newest valid state stays in use meanwhile, and one WARNING
+reports it.
 Failure: MalformedKeys, MalformedTls or OSError at the start alone.
-Threading: event loop. A look is a stat of each file; what is new is read and judged in some milliseconds.
+Threading: event loop. A look is a stat of each file; what is new is read and checked in some milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
 
 LOOK_S: Final = 5.0
-"""How often the files are looked at. Costs four stat calls."""
+"""Interval of the checks of the files. Costs four stat calls."""
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """One call to a role: gRPC errors become domain errors, and what is safe to repeat is repeated.
 
-A call also ends where its channel is closed because the cluster names its address no longer (`cluster_map`). grpc.aio then
-cancels it, which looks to whoever awaits it as if it were the one that is cancelled; here it is one more reason to retry.
-A call is repeated while the answer is `UNAVAILABLE` or `RESOURCE_EXHAUSTED`, with full jitter, until its deadline. Only
+A call also ends where its channel is closed because the cluster names its address no longer (`cluster_map`). grpc.aio
+then cancels it, which looks to the awaiting task as if that task were cancelled; here it is one more reason to retry. A
+call is repeated while the answer is `UNAVAILABLE` or `RESOURCE_EXHAUSTED`, with full jitter, until its deadline. Only
 reads and writes that carry their own identity (an idempotency key, a writer position) may go through `Retry`.
 """
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
 
 RETRY_CAP_S: Final = 2.0
-"""Elsewhere up to 120 s: a role of ours is back within a second of its death. One call a second a client on average."""
+"""Default in gRPC: 120 s; a role of ours is back within a second of its death. One call a second a client on
+average."""
 CALL_TIMEOUT_S: Final = 30.0
 
 RETRYABLE: Final = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
@@ -162,7 +163,7 @@ class Tries:
         return self._backoff.failures
 
     def reset(self) -> None:
-        """The work made progress: its time begins anew."""
+        """Restart the time limit: the work made progress."""
         self._backoff.reset()
         self._is_told = False
         self._deadline_s = self._clock.monotonic_s() + self._timeout_s
@@ -183,6 +184,6 @@ class Tries:
 
 
 def retry_after_s(error: EddylineError) -> float:
-    """How long the role asked to wait; 0 where it did not."""
-    asked = error.metadata.get("retryAfterMs", "")
-    return int(asked) / 1000 if asked.isdecimal() else 0.0
+    """Return the role's RetryInfo in seconds; 0 = none."""
+    delay_ms = error.metadata.get("retryAfterMs", "")
+    return int(delay_ms) / 1000 if delay_ms.isdecimal() else 0.0

@@ -1,7 +1,7 @@
 """Arguments that callers give, checked where the wire would refuse them without a word of which it was.
 
-A mistake in a program is a TypeError or ValueError with the record's index, the field's name and what it takes; errors of
-the cluster are of `eddyline.core.errors`. Where nothing is wrong it costs nothing a record.
+A mistake in a program is a TypeError or ValueError with the record's index, the field's name and what it takes; errors
+of the cluster are of `eddyline.core.errors`. Correct records cost nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _RECORD: Final = "Record(key=b..., data=b...)"
 
 
 def rows_of(records: Iterable[Record]) -> types_pb2.RecordBatch:
-    """Records of an append; an op that was not given stays unset: the store takes APPEND on a LOG topic, PUT on a KV one.
+    """Records of an append; an op that was not given stays unset: the store takes APPEND on a LOG topic, PUT on a KV
+    one.
 
     Raises:
         TypeError: they are not records, or a field has another type than its own. ValueError: a number or text that no

@@ -1,11 +1,11 @@
-"""Where the roles are now: the topology that was found, asked for anew when no delivery of it answers.
+"""The addresses of the roles: the topology of the start, requested again when no delivery of it answers.
 
-A watch asks one delivery after the other (`Deliveries`): it starts at a random one, so that many clients spread, and goes
-to the next at each try. Before it opens a stream again it asks that one for the topology, which is kept: a stream that
-cannot be opened costs grpc.aio 530 bytes that it never gives back (46 MB a day of tries), a small call nothing. When all
-have failed it, every address that is known is asked, at most each `ASK_EVERY_S` for all watches of a client. An answer of
-another cluster is passed over. Channels are kept as long as their addresses are named, and reused; those of addresses that
-are named no longer are closed when nothing is connected over them.
+A watch asks one delivery after the other (`Deliveries`): it starts at a random one, so that many clients spread, and
+goes to the next at each try. Before it opens a stream again it asks that one for the topology, which is kept: a stream
+that cannot be opened costs grpc.aio 530 bytes that it never gives back (46 MB a day of tries), a small call nothing.
+When all have failed, the client calls every known address, at most each `ASK_EVERY_S` for all its watches. An answer of
+another cluster is passed over. Channels are kept as long as their addresses are named, and reused; those of addresses
+that are named no longer are closed when nothing is connected over them.
 Rejected: a new channel for a new try, which dials at once, however long the peer has been down.
 """
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     WatchCall = grpc.aio.UnaryStreamCall[delivery_pb2.WatchTopicsRequest, delivery_pb2.WatchTopicsResponse]
 
 ASK_TIMEOUT_S: Final = 1.0
-"""Of each address. One that hangs delays a watch that has nobody to talk to anyway."""
+"""Of each address. One that hangs delays a watch that has no other address to call."""
 ASK_EVERY_S: Final = 2.0
 PROBE_TIMEOUT_S: Final = 5.0
 """A role that takes longer for the smallest of its answers is as good as gone."""
 SETTLE_TIMEOUT_S: Final = 10.0
-"""Where a watch would begin is looked up topic by topic, 1 000 at most: a second, where the store is not busy."""
+"""Delivery looks the starts of a watch up topic by topic, 1 000 at most: a second, unless the store is busy."""
 
 
 class ClusterMap:
-    """The topology as it was last heard of; `seeds` are addresses of roles that it may not name."""
+    """The topology of the newest answer; `seeds` are addresses of roles that it may not name."""
 
     def __init__(self, topology: Topology, *, channels: Channels, clock: Clock, seeds: Sequence[str] = ()) -> None:
         self.topology = topology
@@ -66,7 +66,7 @@ class ClusterMap:
         return True
 
     async def ask_all(self) -> None:
-        """Ask every role that is known until one answers, unless somebody just has. Nobody does: nothing changes."""
+        """Call every known role until one answers, unless another watch just did. Without an answer nothing changes."""
         now_s = self._clock.monotonic_s()
         if self._asked_s is not None and now_s - self._asked_s < ASK_EVERY_S:
             return
@@ -107,8 +107,8 @@ class Deliveries:
         """
         channel = self._cluster.channels.any_of(self._cluster.topology.deliveries, self._turn, "delivery")
         self._turn += 1
-        asked = delivery_pb2.ExplainWatchRequest(watch=request, page_size=1)
-        return (await call_once(DeliveryServiceStub(channel).ExplainWatch(asked, timeout=SETTLE_TIMEOUT_S))).costs
+        explain = delivery_pb2.ExplainWatchRequest(watch=request, page_size=1)
+        return (await call_once(DeliveryServiceStub(channel).ExplainWatch(explain, timeout=SETTLE_TIMEOUT_S))).costs
 
     async def before_retry(self) -> None:
         """See that the next one answers; look for others where none did.

@@ -1,8 +1,8 @@
-"""What a method of the client yields: an iterator that a cancelled read does not spend.
+"""The iterator that a method of the client yields: a cancelled read does not spend it.
 
-An async generator that is cancelled while it waits is over, and `async for` over it then ends as if all had come. These do
-not: I1: where the work has a place, the next read goes on at it, behind the last item that was given. I2: where it has none
-(a scan of one point, a check, an export), and after an error, the next read raises `StreamOrder`.
+An async generator that is cancelled while it waits is over, and `async for` over it then ends as if all had come. These
+do not: I1: where the work has a place, the next read goes on at it, behind the last item that was given. I2: where it
+has none (a scan of one point, a check, an export), and after an error, the next read raises `StreamOrder`.
 I3: `StopAsyncIteration` means that all came, or that the reader closed it.
 Threading: one reader at a time.
 """
@@ -23,7 +23,8 @@ P = ParamSpec("P")
 
 
 class Items(Generic[T_co]):
-    """An iterator to be read by `async for`; a reader that breaks off closes it with `aclose` (`contextlib.aclosing`)."""
+    """An iterator to be read by `async for`; a reader that breaks off closes it with `aclose`
+    (`contextlib.aclosing`)."""
 
     def __init__(self, begin: Callable[[], AsyncGenerator[T_co, None]], *, once: str = "") -> None:
         """`begin` starts the work at its place, again after each break. `once` = its name, where it has no place."""

@@ -1,4 +1,4 @@
-"""Where the roles are, and the channels to them: asked once, of any role, and opened when first used."""
+"""The addresses of the roles, requested once from any role, and the channels to them, opened at their first use."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ async def find_topology(channels: Channels, addresses: Sequence[str], *, retry: 
     return topology_from_pb(answer, addresses[attempt % len(addresses)])
 
 
-def topology_from_pb(answer: cluster_pb2.GetTopologyResponse, asked: str) -> Topology:
-    """What a role answered that was asked at the address `asked`.
+def topology_from_pb(answer: cluster_pb2.GetTopologyResponse, dialed: str) -> Topology:
+    """Return the topology of the answer from the role at address `dialed`.
 
     A client that reached it by a name that the roles have among each other calls all of them so: what is advertised to
     others may lead nowhere from there, e.g. to loopback in a container.
@@ -95,7 +95,7 @@ def topology_from_pb(answer: cluster_pb2.GetTopologyResponse, asked: str) -> Top
         tuple(answer.internal_ingest_addresses),
         tuple(answer.internal_delivery_addresses),
     )
-    if any(is_name_of(asked, address) for of_role in internal for address in of_role):
+    if any(is_name_of(dialed, address) for of_role in internal for address in of_role):
         stores, ingests, deliveries = internal
     else:
         stores = tuple(shard.address for shard in sorted(answer.shards, key=lambda shard: shard.shard_index))
@@ -103,10 +103,10 @@ def topology_from_pb(answer: cluster_pb2.GetTopologyResponse, asked: str) -> Top
     return Topology(cluster_id=answer.cluster_id, stores=stores, ingests=ingests, deliveries=deliveries)
 
 
-def is_name_of(asked: str, address: str) -> bool:
-    """Whether two addresses name the same: the whole of `address`, or its host without the last labels (a Service within its
-    namespace) or without the first (all pods of a headless one)."""
-    host, _, port = asked.lower().rpartition(":")
+def is_name_of(dialed: str, address: str) -> bool:
+    """Whether two addresses name the same: the whole of `address`, or its host without the last labels (a Service
+    within its namespace) or without the first (all pods of a headless one)."""
+    host, _, port = dialed.lower().rpartition(":")
     of_host, _, of_port = address.lower().rpartition(":")
     if port != of_port:
         return False

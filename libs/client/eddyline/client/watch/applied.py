@@ -6,17 +6,18 @@ At least once: cursors are stored only after `apply` returned, so a crash in bet
 should be idempotent (by key, or by seq). Exactly once: where `apply` stores `batch.cursors` itself, in the transaction
 of what it does, and the next run is given them as a mapping.
 I1: a batch is not begun before the one before it was applied and its cursors stored; nothing is skipped.
-So the place where a topic without a cursor begins (a tail's, say) is settled and stored before anything of it comes; where
-`apply` keeps the cursors, they are in the first batch. Only one that begins with a snapshot has none until its end.
-I2: stored cursors never lie behind what was not applied: within a snapshot they stay until its end was applied, so that it
-comes again, and so they do before a gap that a snapshot is to heal. Any other gap moves them once it was applied.
-I3: they follow a watch whose filters hide all that comes, a heartbeat behind it: a batch without events tells an `apply`
-that keeps them; where they are kept for it, it is not called.
+So the place where a topic without a cursor begins (a tail's, say) is settled and stored before anything of it comes;
+where `apply` keeps the cursors, they are in the first batch. Only one that begins with a snapshot has none until its
+end.
+I2: stored cursors never lie behind what was not applied: within a snapshot they stay until its end was applied, so that
+it comes again, and so they do before a gap that a snapshot is to heal. Any other gap moves them once it was applied.
+I3: they follow a watch whose filters hide all that comes, a heartbeat behind it: a batch without events gives an
+`apply` that keeps them; where they are kept for it, it is not called.
 I4: a topic that was deleted keeps its cursor, whose epoch says that it had been there: a watch that starts at it has
-`TopicGone` again and goes on with the others, or, where the name was taken anew, a gap RECREATED and all of the new topic.
-Bounded: what is read ahead is at most another batch, `READ_AHEAD_BYTES`, and a frame.
-Failure: an exception of `apply`, or of storing, ends it as itself, with the cursors where they were. A cancel does too; a
-batch that was being applied by then is awaited where it cannot be cancelled, and its cursors are stored.
+`TopicGone` again and goes on with the others, or, where the name was re-created, a gap RECREATED and all of the new
+topic. Bounded: what is read ahead is at most another batch, `READ_AHEAD_BYTES`, and a frame.
+Failure: an exception of `apply`, or of storing, ends it as itself, with the cursors where they were. A cancel does too;
+a batch that was being applied by then is awaited where it cannot be cancelled, and its cursors are stored.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class WatchBatch:
 
 
 Apply = Callable[[WatchBatch], Awaitable[None] | None]
-"""What takes a batch: a coroutine function, which runs on the loop, or any other, on a thread that is always the same."""
+"""The consumer of batches: a coroutine function, which runs on the loop, or any other, on one thread throughout."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
-"""Where a watch's cursors are kept between runs: the door, and a file behind it.
+"""The store of a watch's cursors between runs: the protocol, and a file that implements it.
 
     file   = digest "\\n" cursors "\\n"
     cursors = JSON: {"format": 1, "cursors": {topic: {"epoch": number, "seq": number}, …}}
     digest  = xxh3_64 of `cursors`, 16 hex digits
 
-The file is made anew at each `save`, beside the old one (`….new`), synced, renamed over it, and the name is synced: after
-any crash it is the old one or the new one, whole. One process at a time uses one file. Blocking; any one thread at a time.
+Each `save` writes a new file (`….new`), syncs it, renames it over the old one, and the name is synced: after
+any crash it is the old one or the new one, whole. One process at a time uses one file. Blocking; any one thread at a
+time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FILE_BYTES_MAX: Final = 1 << 20
 
 
 class CursorStore(Protocol):
-    """Where cursors are kept. Blocking: called on a thread that is not the loop's, always the same one."""
+    """A store of cursors. Blocking: called on a thread that is not the loop's, always the same one."""
 
     def load(self) -> Mapping[str, Position]:
         """Per topic the place to go on at; empty = none was saved yet."""
@@ -48,7 +49,7 @@ class CursorFile:
         self._fs = fs if fs is not None else RealFs()
 
     def load(self) -> dict[str, Position]:
-        """What was saved last.
+        """Return the cursors saved last.
 
         Raises:
             DataCorrupt: the file is not as it was written; it is never taken for an empty one. NewerFormat: a later

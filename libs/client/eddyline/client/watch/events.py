@@ -1,4 +1,4 @@
-"""What a watch yields: one class a kind of event, to be told apart with `match`."""
+"""The events that a watch yields: one class a kind of event, for `match`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Records:
 
     `data_bytes`: where the watch is of metadata alone, how large each record's data is, None = it has none.
     `traceparent`: W3C trace context to begin a span of one's own from, where one of the records is traced as it comes.
-    `batch_end`: no append lies on both sides of `position`: what came of the topic up to here is whole appends. False = the
-    last append goes on, or nobody knows; within a snapshot always. Where a filter hides the end of an append that is held
-    back, an event without records says it.
+    `batch_end`: no append lies on both sides of `position`: what came of the topic up to here is whole appends. False =
+    the last append goes on, or may go on; within a snapshot always. If a filter hides the end of an append that is held
+    back, an event without records marks it.
     """
 
     topic: str
@@ -76,7 +76,7 @@ class SnapshotBegan:
 class SnapshotResumed:
     """A snapshot that was interrupted goes on: keep what it brought of keys up to `after_key`, forget those above.
 
-    Changes of the kept keys come first, as records of any op. Only where the watch was asked to resume snapshots.
+    Changes of the kept keys come first, as records of any op. Only with `resume_snapshots`.
     """
 
     topic: str

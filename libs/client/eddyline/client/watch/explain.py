@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 10.0
 STREAMS_MAX: Final = 10_000
-"""Of each delivery; more are not asked for."""
+"""Of each delivery; the client requests no more."""
 _PREFIX: Final = "WATCH_STANDING_"
 
 
 @dataclass(frozen=True, slots=True)
 class WatchCost:
-    """What one topic of a watch would cost. `start` = behind which it would begin; `records` at most, `nbytes` about.
+    """The cost of one topic of a watch. `start` = behind which it would begin; `records` at most, `nbytes` about.
 
-    `snapshot`: the current values come first, and nobody counts them. `gap`: what was lost right behind the start.
+    `snapshot`: the current values come first, and are not counted. `gap`: what was lost right behind the start.
     """
 
     topic: str
@@ -51,7 +51,8 @@ class WatchCost:
 
 @dataclass(frozen=True, slots=True)
 class TopicStanding:
-    """Where one topic of an open watch stands. `standing` is LEVEL, SENDING, WAITING_TURN, READING, SNAPSHOT or GONE."""
+    """The position and state of one topic of an open watch. `standing` is LEVEL, SENDING, WAITING_TURN, READING,
+    SNAPSHOT or GONE."""
 
     topic: str
     position: Position
@@ -80,7 +81,7 @@ class OpenWatch:
 
 
 async def explain_watch(client: DeliveryChannels, topics: Sequence[WatchTopic]) -> list[WatchCost]:
-    """What a watch of these topics would cost now, in their order. It is not opened.
+    """Return the cost that a watch of these topics would have now, in their order. It is not opened.
 
     Raises:
         EddylineError: those of opening it; NotReady: no delivery is known.
@@ -156,15 +157,15 @@ def _watch(watch: pb.OpenWatch) -> OpenWatch:
     )
 
 
-def _standing(told: pb.TopicStanding) -> TopicStanding:
-    known = told.standing in pb.WatchStanding.values()
-    name = pb.WatchStanding.Name(told.standing).removeprefix(_PREFIX) if known else str(told.standing)
+def _standing(standing: pb.TopicStanding) -> TopicStanding:
+    known = standing.standing in pb.WatchStanding.values()
+    name = pb.WatchStanding.Name(standing.standing).removeprefix(_PREFIX) if known else str(standing.standing)
     return TopicStanding(
-        topic=told.cursor.topic,
-        position=Position(told.cursor.epoch, told.cursor.seq),
-        head_seq=told.head_seq,
+        topic=standing.cursor.topic,
+        position=Position(standing.cursor.epoch, standing.cursor.seq),
+        head_seq=standing.head_seq,
         standing=name,
-        band=told.band,
-        turn_wait_ms=told.turn_wait_ms,
-        next=told.next,
+        band=standing.band,
+        turn_wait_ms=standing.turn_wait_ms,
+        next=standing.next,
     )

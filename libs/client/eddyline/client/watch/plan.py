@@ -1,11 +1,11 @@
-"""Where a watch stands: what to ask for at a (re)connect, and what each frame means. Pure: no calls, no time.
+"""The state of a watch: its request at a (re)connect, and the meaning of each frame. Pure: no calls, no time.
 
-*Invariant:* what `request` asks for begins exactly behind the last frame that `adopt_stream` took, in every topic: nothing
-is lost and nothing comes twice. Three sources give the place: the cursor of a topic's own newest frame; for a topic that has
-had none yet (a tail where nothing happened) the newest resume token; and before the first token the start itself. Within a
-snapshot only the token has a place, and only where it was asked for: else one that was interrupted starts over, with a new
-`SnapshotBegan`; and where gaps are healed, behind the same gap again. A topic that was deleted is asked for no more; the
-token, which may have it, is kept for the others.
+*Invariant:* what `request` asks for begins exactly behind the last frame that `adopt_stream` took, in every topic:
+nothing is lost and nothing comes twice. Three sources give the place: the cursor of a topic's own newest frame; for a
+topic that has had none yet (a tail where nothing happened) the newest resume token; and before the first token the
+start itself. Within a snapshot only the token has a place, and only with `resume_snapshots`: else an interrupted one
+starts over, with a new `SnapshotBegan`; and where gaps are healed, behind the same gap again. A request leaves out
+deleted topics; the token, which may have it, is kept for the others.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ _POINTS: Final = {
 class WatchTopic:
     """One topic to watch: from where, and which records. An empty filter lets all through.
 
-    `metadata_only`: without data. `updates_only`: no values to begin with, "snapshot" is "tail" then. `heals`: what was lost
-    is followed by a snapshot, where the topic has values.
+    `metadata_only`: without data. `updates_only`: no values to begin with, "snapshot" is "tail" then. `heals`: what was
+    lost is followed by a snapshot, where the topic has values.
     """
 
     name: str
@@ -86,7 +86,7 @@ class WatchTopic:
     updates_only: bool = False
     heals: bool = False
 
-    def asked(self) -> delivery_pb2.WatchTopic:
+    def to_pb(self) -> delivery_pb2.WatchTopic:
         """The request's topic, at its start; a `Position` is the caller's to fill in."""
         topic = delivery_pb2.WatchTopic(
             topic=self.name,
@@ -157,7 +157,8 @@ class WatchPlan:
 
         Raises:
             InvalidArgument: no topic, too many, one named twice, a start that there is not, a heartbeat out of its
-                bounds, or topics and filters of more than `REQUEST_BYTES_MAX`. InvalidName: a name that breaks the rule.
+                bounds, or topics and filters of more than `REQUEST_BYTES_MAX`. InvalidName: a name that breaks the
+                rule.
         """
         if heartbeat_ms and not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
             raise InvalidArgument(
@@ -213,7 +214,7 @@ class WatchPlan:
         return None if place is None or place.gone or place.in_snapshot else place.position
 
     def request(self) -> delivery_pb2.WatchTopicsRequest:
-        """What to ask for now."""
+        """Return the request for now."""
         request = delivery_pb2.WatchTopicsRequest(
             resume_token=self._token,
             format=types_pb2.BATCH_FORMAT_ROWS,
@@ -224,7 +225,7 @@ class WatchPlan:
         for name, place in self._places.items():
             if place.gone:
                 continue
-            topic = place.wanted.asked()
+            topic = place.wanted.to_pb()
             # while a gap is healed the position is the one before it
             if place.position is not None and (place.wanted.heals or not place.in_snapshot):
                 topic.cursor.CopyFrom(types_pb2.Cursor(topic=name, epoch=place.position.epoch, seq=place.position.seq))
@@ -232,7 +233,8 @@ class WatchPlan:
         return request
 
     def unsettled(self) -> delivery_pb2.WatchTopicsRequest | None:
-        """What to ask to know where topics begin that have no place, without their filters; None = nothing.
+        """Return the request for the starts of topics without a place, without their filters; None = every topic has
+        one.
 
         One that begins with a snapshot has its place at its end.
         """
@@ -242,21 +244,21 @@ class WatchPlan:
             values_first = wanted.start == "snapshot" and not wanted.updates_only
             if place.position is None and not place.gone and not values_first:
                 bare = WatchTopic(name, wanted.start, updates_only=wanted.updates_only)
-                request.topics.append(bare.asked())
+                request.topics.append(bare.to_pb())
         return request if request.topics else None
 
     def settle(self, costs: Sequence[delivery_pb2.WatchCost]) -> None:
         """Begin topics that have no place yet where they would begin now.
 
         Raises:
-            Internal: a topic that was asked for is not among them.
+            Internal: a topic of the request is not among them.
         """
-        told = {cost.start.topic: Position(cost.start.epoch, cost.start.seq) for cost in costs}
-        asked = self.unsettled()
-        for topic in asked.topics if asked is not None else ():
-            if topic.topic not in told:
+        starts = {cost.start.topic: Position(cost.start.epoch, cost.start.seq) for cost in costs}
+        request = self.unsettled()
+        for topic in request.topics if request is not None else ():
+            if topic.topic not in starts:
                 raise Internal(f"delivery did not say where topic {topic.topic} begins")
-            self._places[topic.topic].position = told[topic.topic]
+            self._places[topic.topic].position = starts[topic.topic]
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
         """Take a frame: the place moves behind it. None = it says nothing to the reader."""
@@ -342,7 +344,7 @@ class WatchPlan:
             case "topic_deleted":
                 return self._gone(place, frame.topic_deleted.epoch)
             case "columns":
-                return None  # never asked for
+                return None  # not of the request
             case _:
                 assert_never(kind)
 

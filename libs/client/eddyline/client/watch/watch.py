@@ -3,11 +3,11 @@
 Owns one WatchTopics call at a time; `eddyline.client.watch.plan` owns the place. Errors that another try cannot mend
 (a wrong name, no fold, a cursor ahead of the log, corrupt data) are raised; everything else is a reason to reconnect.
 A call that says nothing for three heartbeats is given up, so a role that hangs is left as one that died. A replica that
-sends its streams elsewhere is left for the next one at once, without a word to the reader.
-Failures in a row are counted until the place moves: a heartbeat, a repeated `caught_up` and a snapshot that begins anew are
-signs of life, not progress. INTERNAL answers and refused tokens are tried `DEFECTS_MAX` times, with growing pauses.
-`settle` has places for topics that begin at a time, at a revision or at their heads before anything comes of them, so that
-`positions` has them too.
+sends its streams elsewhere is left for the next one at once, without a callback.
+Failures in a row are counted until the place moves: a heartbeat, a repeated `caught_up` and a snapshot that starts over
+are signs of life, not progress. INTERNAL answers and refused tokens are tried `DEFECTS_MAX` times, with growing pauses.
+`settle` has places for topics that begin at a time, at a revision or at their heads before anything comes of them, so
+that `positions` has them too.
 Threading: read by one task at a time. A read that is cancelled loses nothing: the next one resumes.
 """
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 HEARTBEAT_MS: Final = 5_000
 HEARTBEAT_MS_UNSAID: Final = 10_000
-"""What the contract takes 0 for."""
+"""The contract's meaning of 0."""
 SILENCE_HEARTBEATS_MAX: Final = 3
 DEFECTS_MAX: Final = 5
 """Tries after INTERNAL answers in a row, which a restart may mend and which would otherwise be repeated for ever."""
 QUIET_S: Final = 600.0
-"""A call that lived this long forgives the failures before it, though no place moved: its topics are quiet, and what ends
-it is a new failure. Shorter, and a role that fails once a minute is asked for ever."""
+"""A call that lived this long forgives the failures before it, though no place moved: its topics are quiet, and what
+ends it is a new failure. Shorter, and a role that fails once a minute would be tried for ever."""
 
 _MENDABLE: Final = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED})
 
@@ -92,12 +92,13 @@ class Watch:
         self.resume_count = 0
         """How often it went on after a break."""
         self.move_count = 0
-        """How often a replica sent it elsewhere."""
+        """How often a replica sent it to another one."""
         self.heard_s: float | None = None
         """When the newest frame came, heartbeats too, by the clock's `monotonic_s`; None = none came yet."""
 
         self.on_progress: Callable[[str, Position], None] | None = None
-        """Hears of a topic's place that moved behind what the filters hide, between two events: nothing is to be read."""
+        """Hears of a topic's place that moved behind what the filters hide, between two events: nothing is to be
+        read."""
 
     @property
     def positions(self) -> dict[str, Position]:
@@ -232,7 +233,8 @@ class Watch:
         return None
 
     async def _move(self) -> None:
-        """Go on at the next replica, at once; after a wait where this one brought nothing else, lest it goes in circles."""
+        """Go on at the next replica, at once; after a wait where this one brought nothing else, lest it goes in
+        circles."""
         self._forgive()
         self._drop_call()
         self.move_count += 1

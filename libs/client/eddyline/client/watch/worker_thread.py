@@ -1,4 +1,4 @@
-"""One thread for work that blocks, beside a loop: in order, one piece at a time, and never abandoned half done.
+"""One thread for blocking work of an event loop: in order, one piece at a time, and never abandoned half done.
 
 Threading: used by one loop; the thread ends with `close`.
 """
@@ -42,9 +42,9 @@ class WorkerThread:
         return result
 
     def submit(self, work: Callable[[], None]) -> Future[None]:
-        """Do `work` behind what is asked for already; nobody waits."""
+        """Queue `work` behind the work submitted before, without waiting."""
         return self._executor.submit(work)
 
     def close(self) -> None:
-        """End the thread, behind what is asked for already."""
+        """End the thread once the work submitted before is done."""
         self._executor.shutdown()

@@ -69,7 +69,8 @@ class SourceListing(NamedTuple):
 
 
 class SourceReads:
-    """Reads of the SourceService. `stores` = those of all shards, each by an address of its own; none = calls go to ingests only."""
+    """Reads of the SourceService. `stores` = those of all shards, each by an address of its own; none = calls go to
+    ingests only."""
 
     def __init__(
         self, ingests: Sequence[grpc.aio.Channel], *, retry: Retry, stores: Sequence[grpc.aio.Channel] = ()

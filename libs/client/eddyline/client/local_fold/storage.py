@@ -51,7 +51,8 @@ def load(fs: Fs, path: Path, scope: Scope, *, memory_bytes_max: int, for_writing
         live.measure()
         if scope.topic and file.head.scope != scope:
             raise InvalidArgument(
-                f"{path} is of {_text_of(file.head.scope)}, not of {_shown(scope)}: give it another file", field="path"
+                f"{path} is of {_text_of(file.head.scope)}, not of {_text_of(scope)}: give it another file",
+                field="path",
             )
     except BaseException:
         file.close(clean=False)

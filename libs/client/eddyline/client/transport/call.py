@@ -149,7 +149,7 @@ class Tries:
         self._timeout_s = timeout_s
         self._retryable = retryable
         self._on_retry = on_retry
-        self._is_told = False
+        self._reported = False
         self._deadline_s = clock.monotonic_s() + timeout_s
 
     @property
@@ -165,7 +165,7 @@ class Tries:
     def reset(self) -> None:
         """Restart the time limit: the work made progress."""
         self._backoff.reset()
-        self._is_told = False
+        self._reported = False
         self._deadline_s = self._clock.monotonic_s() + self._timeout_s
 
     async def wait(self, error: EddylineError) -> None:
@@ -177,8 +177,8 @@ class Tries:
         delay_s = self._backoff.next_delay_s(minimum_s=retry_after_s(error))
         if error.code not in self._retryable or self.left_s <= delay_s:
             raise error
-        if self._on_retry is not None and not self._is_told:
-            self._is_told = True
+        if self._on_retry is not None and not self._reported:
+            self._reported = True
             self._on_retry(error)
         await sleep(self._clock, delay_s)
 

@@ -302,8 +302,7 @@ class Client(KeyWrites):
         on_retry: Callable[[EddylineError], None] | None = None,
         on_resume: Callable[[], None] | None = None,
     ) -> Items[StreamEvent]:
-        """Read the log as events with their positions, up to `end_seq` (exclusive; 0 = the head), or on and on
-        (`follow`).
+        """Read the log as events with their positions, up to `end_seq` (exclusive; 0 = the head), or for ever (`follow`).
 
         `heals` (KV topics): a gap is followed by the current values, then by the log from there. A snapshot that breaks
         off comes again, behind the same gap. A caller that stops early closes it.
@@ -418,8 +417,7 @@ class Client(KeyWrites):
     def history(self, topic: str, key: bytes, *, after: Position | int = START, limit: int = 0) -> Items[Record | Gap]:
         """Revisions of one key behind `after` (exclusive), oldest first, up to the head, at most `limit` (0 = all).
 
-        Lost records come as gaps in their places: any gap may have held revisions of the key. A caller that stops early
-        closes it.
+        Lost records, perhaps revisions of the key, come as gaps in their places. A caller that stops early closes it.
 
         Raises:
             EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.

@@ -1,4 +1,4 @@
-"""Disk guard: refuses appends while the disk has less free space than its floor, well before it is full.
+"""Disk guard: polls free space; below its floor `write/admission.py` refuses appends, well before the disk is full.
 
 The space below the floor is for the work that must continue: deletes, floors, topic deletes, checkpoints, and the merges
 and rewrites that free space. Reads continue too. Meanwhile the status is `DISK_FLOOR`, and health says that writes are not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from eddyline.v1.log_pb2 import (
 )
 from eddyline.v1.types_pb2 import OP_APPEND, Record, RecordBatch
 from tests.store.rpc.requests import append_step, keyed, keyless, rows
+from tests.support.hang import HANG_S
 from tests.support.manual_clock import settle
 from tests.support.store.served import Gate, answers_of, refused, served_store
 
@@ -229,9 +231,11 @@ async def test_cancelled_stream_stops_reading_and_keeps_staged_appends(tmp_path:
         call = store.log.AppendStream(iter([start("log"), *(append_step(keyless("x")) for _ in range(60))]))
         await until_staged(store, "log", 16)
         call.cancel()
-        for _ in range(3):
-            await store.head("log")  # behind the cancellation on the same connection
-        await settle()
+        async with asyncio.timeout(HANG_S):
+            while any(
+                getattr(task.get_coro(), "__qualname__", "") == "AppendStreamCall._read" for task in asyncio.all_tasks()
+            ):
+                await store.head("log")  # until the store has the cancellation
         disk.open()
         last = await store.log.AppendRecords(rows("log", keyless("last")))
         assert last.first_seq == 17

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
-from functools import cache
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.house.test_tidy import ROOT, tracked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PACKAGES: Final = (
     "libs/core",
     "libs/client",
@@ -72,13 +73,6 @@ def figures_of(sentences: list[str]) -> Figures:
     )
 
 
-@cache
-def tracked(*patterns: str) -> tuple[Path, ...]:
-    """Files that git knows, by pattern."""
-    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return tuple(ROOT / name for name in listed.split("\n") if name and (ROOT / name).is_file())
-
-
 def docstrings(path: Path) -> list[str]:
     """Docstrings of a module, its classes and functions, and of its constants."""
     bodies = (getattr(node, "body", None) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
@@ -94,7 +88,7 @@ def package_sentences(package: str) -> list[str]:
 
 def documents() -> list[Path]:
     """Every document of ours."""
-    return list(tracked("*.md"))
+    return tracked("*.md")
 
 
 def comments(path: Path) -> list[str]:

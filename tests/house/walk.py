@@ -16,7 +16,7 @@ from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.store.rpc.apply_service import ApplyServicer
 from eddyline.store.rpc.shard_handle import ShardHandle
 from eddyline.v1 import apply_pb2
-from tests.house.dialect import ROOT
+from tests.house.test_tidy import ROOT
 from tests.store.rpc.requests import columns
 from tests.support.store.simulated import sim_store
 

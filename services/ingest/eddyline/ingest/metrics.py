@@ -100,7 +100,7 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
     )
     yield each(
         telemetry.INGEST_SOURCE_LAG_SECONDS,
-        "Time since everything that was seen was applied; 0 = it is.",
+        "Seconds since the source was last caught up; 0 = it is caught up.",
         attrgetter("lag_s"),
     )
     yield each(
@@ -141,7 +141,7 @@ def _source_counters(listed: dict[str, Progress]) -> Iterator[Metric]:
         "Key sets compared, or a stream taken as it is.",
         attrgetter("resyncs"),
     )
-    yield each(telemetry.INGEST_GAPS, "Gaps told.", attrgetter("gaps"))
+    yield each(telemetry.INGEST_GAPS, "Gaps reported.", attrgetter("gaps"))
     yield each(
         telemetry.INGEST_SYNTHETIC_DELETES,
         "Deletes of keys that left without a message.",

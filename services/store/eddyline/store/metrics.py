@@ -72,7 +72,7 @@ class StoreMetrics:
             gauge(
                 telemetry.STORE_DISK_FLOOR_BYTES, "Free space below which appends are refused.", self._disk_floor_bytes
             ),
-            gauge(telemetry.STORE_DISK_LOW, "1 = appends are refused for want of it.", figures.disk_is_low),
+            gauge(telemetry.STORE_DISK_LOW, "1 = appends are refused, because free space is below the floor.", figures.disk_is_low),
             gauge(telemetry.STORE_MEMORY_BYTES, "Held of the memory budget.", figures.memory_bytes),
             gauge(
                 telemetry.STORE_RESIDENT_BYTES,
@@ -107,7 +107,7 @@ def _appends(figures: ShardStatus, measures: ShardMetrics) -> Iterator[Metric]:
     yield counter(telemetry.STORE_APPENDED_BYTES, "Their bytes, as the contract counts them.", measures.appended_bytes)
     yield counters(
         telemetry.STORE_REFUSED_APPENDS,
-        "Appends refused for what the shard has no room for, or because it serves only reads.",
+        "Appends refused at a limit of the store, or because it serves only reads.",
         (telemetry.LABEL_REASON,),
         (MetricPoint(count, (reason,)) for reason, count in measures.refused.items()),
     )
@@ -117,7 +117,7 @@ def _appends(figures: ShardStatus, measures: ShardMetrics) -> Iterator[Metric]:
         telemetry.STORE_COMMIT_SECONDS, "A group commit, from its begin to its last frame.", measures.commit_s
     )
     yield histogram(
-        telemetry.STORE_SYNC_SECONDS, "Of it each call to the disk: write, fdatasync or both.", measures.sync_s
+        telemetry.STORE_SYNC_SECONDS, "Time of each disk call in a group commit: write, fdatasync or both.", measures.sync_s
     )
     yield histogram(telemetry.STORE_APPLY_SECONDS, "A write of the fold, with its stalls.", measures.apply_s)
     yield gauge(telemetry.STORE_APPLY_LAG_RECORDS, "Records committed, not folded yet.", figures.apply_lag_count)
@@ -136,7 +136,7 @@ def _log(figures: ShardStatus) -> Iterator[Metric]:
     )
     yield one_of(
         telemetry.STORE_UPKEEP_STAGE,
-        "What the store's upkeep is at: 1 for that stage.",
+        "The current background job: 1 for its stage.",
         telemetry.LABEL_STAGE,
         _STAGES,
         figures.stage.name,

@@ -10,6 +10,8 @@ PINS := constraints.txt pyproject.toml $(wildcard libs/*/pyproject.toml services
 export UV_NO_SYNC := 1
 # gRPC's own chatter (goaway, fork) says nothing that a status does not
 export GRPC_VERBOSITY ?= ERROR
+# hundreds of processes start in a test run: each compiled every module it imports
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## What each target does
 	@grep -hE '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -126,7 +128,7 @@ PYTEST := $(BIN)/python -m pytest
 NO_SPARK := --ignore tests/spark --ignore tests/helm
 
 test: $(VENV)/.test ## The default suite, about 3 minutes on two cores (house rules: make verify)
-	@$(PYTEST) -n 3 $(NO_SPARK) --ignore tests/house -m "not crash and not sim and not integration" --timeout 120 # three: a third of its time is waiting for real servers
+	@$(PYTEST) -n 3 --dist worksteal $(NO_SPARK) --ignore tests/house -m "not crash and not sim and not integration" --timeout 120 # three: a third of its time is waiting for real servers
 
 test-crash: $(VENV)/.test ## Crash sweeps: every file-system call of every operation
 	@$(PYTEST) -n 2 $(NO_SPARK) -m crash --timeout 600

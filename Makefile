@@ -128,7 +128,7 @@ PYTEST := $(BIN)/python -m pytest
 NO_SPARK := --ignore tests/spark --ignore tests/helm
 
 test: $(VENV)/.test ## The default suite, about 3 minutes on two cores (house rules: make verify)
-	@$(PYTEST) -n 3 --dist worksteal $(NO_SPARK) --ignore tests/house -m "not crash and not sim and not integration" --timeout 120 # three: a third of its time is waiting for real servers
+	@$(PYTEST) -n 4 --dist worksteal $(NO_SPARK) --ignore tests/house -m "not crash and not sim and not integration" --timeout 120 # four: a third of its time is waiting for real servers
 
 test-crash: $(VENV)/.test ## Crash sweeps: every file-system call of every operation
 	@$(PYTEST) -n 2 $(NO_SPARK) -m crash --timeout 600

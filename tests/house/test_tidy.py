@@ -138,3 +138,25 @@ def test_files_that_documents_have_people_write_here_are_ignored_by_git() -> Non
     assert {"keys.toml", "billing.key", "owner.key", "lake"} <= written
     asked = subprocess.run(["git", "check-ignore", *written], cwd=ROOT, capture_output=True, text=True, check=False)
     assert set(asked.stdout.split()) == written
+
+
+def test_modules_that_are_started_by_name_exist() -> None:
+    """A process or a patch names its module in a string, which a move of the module does not change."""
+    named = [
+        (node.value, path.relative_to(ROOT))
+        for path in python_files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"tests(\.\w+)+", node.value)
+    ]
+    documented = [
+        (name, path.relative_to(ROOT))
+        for path in tracked("*.py", "*.md", "Makefile")
+        for name in re.findall(r"-m (tests(?:\.\w+)+)", path.read_text(encoding="utf-8"))
+    ]
+
+    def exists(name: str) -> bool:
+        path = ROOT / name.replace(".", "/")
+        return path.with_suffix(".py").is_file() or path.is_dir() or path.parent.with_suffix(".py").is_file()
+
+    assert len(named) > 5 and len(documented) > 5
+    assert not [entry for entry in (*named, *documented) if not exists(entry[0])]

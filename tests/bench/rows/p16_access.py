@@ -214,7 +214,7 @@ async def costs_of(kind: str, collector: str) -> list[Figure]:
 async def measure() -> list[Figure]:
     """The row's figures."""
     figures: list[Figure] = []
-    async with bare_server("bare_collector") as address:
+    async with bare_server("tests.bench.baselines.bare_collector") as address:
         for kind in (KEYED, TLS, ALL):
             figures += await costs_of(kind, f"http://{address}")
     return figures

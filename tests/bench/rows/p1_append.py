@@ -123,7 +123,7 @@ async def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         async with (
             store_server(Path(directory) / "store") as store,
-            bare_server("bare_append", directory) as bare,
+            bare_server("tests.bench.baselines.bare_append", directory) as bare,
             grpc.aio.insecure_channel(store, options=OPTIONS) as store_channel,
             grpc.aio.insecure_channel(bare, options=OPTIONS) as bare_channel,
         ):

@@ -66,7 +66,7 @@ async def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         async with (
             store_server(Path(directory) / "store") as store,
-            bare_server("bare_echo", directory) as echo,
+            bare_server("tests.bench.baselines.bare_echo", directory) as echo,
             grpc.aio.insecure_channel(store) as store_channel,
             grpc.aio.insecure_channel(echo) as echo_channel,
         ):

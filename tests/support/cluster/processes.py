@@ -85,8 +85,8 @@ async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyn
 
 @asynccontextmanager
 async def bare_server(module: str, *arguments: str) -> AsyncIterator[str]:
-    """A baseline of `tests.bench`, which prints its port: its address."""
-    async with process(f"tests.bench.{module}", *arguments) as started:
+    """Run a baseline of `tests.bench.baselines`, which prints its port; its address."""
+    async with process(module, *arguments) as started:
         assert started.stdout is not None
         yield f"127.0.0.1:{int(await started.stdout.readline())}"
 
@@ -184,8 +184,8 @@ async def delivery_at(address: str, store: str, **more: str) -> AsyncIterator[as
 async def bare_chain(nats_url: str, subject: str) -> AsyncIterator[str]:
     """P4's baseline; the address of its last hop."""
     async with (
-        bare_server("bare_chain", "store") as store,
-        bare_server("bare_chain", "delivery", store) as delivery,
+        bare_server("tests.bench.baselines.bare_chain", "store") as store,
+        bare_server("tests.bench.baselines.bare_chain", "delivery", store) as delivery,
         process("tests.bench.baselines.bare_chain", "ingest", store, nats_url, subject),
     ):
         yield delivery

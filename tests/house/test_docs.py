@@ -45,7 +45,7 @@ SECTIONS = (
     "What it is",
     "What it owns",
     "Run it",
-    "Files (the tour)",
+    "Code layout",
     "Invariants",
     "Configuration",
     "Failure modes",

@@ -38,10 +38,11 @@ NAMES_MAX: Final[dict[str, int]] = {
 """Classes, functions and tests with a word of the list in their name; 0 for packages that are not named."""
 LENGTHS_MAX: Final = {
     "README.md": 900,
-    "ARCHITECTURE.md": 2_700,
+    "ARCHITECTURE.md": 2_450,
     "CHANGELOG.md": 1_000,
     "libs/core/ACCESS.md": 1_200,
-    "tests/bench/README.md": 3_700,
+    "services/ingest/README.md": 2_000,
+    "tests/bench/README.md": 3_250,
 }
 """Words of a document, as `wc -w` counts them."""
 

@@ -72,7 +72,11 @@ class StoreMetrics:
             gauge(
                 telemetry.STORE_DISK_FLOOR_BYTES, "Free space below which appends are refused.", self._disk_floor_bytes
             ),
-            gauge(telemetry.STORE_DISK_LOW, "1 = appends are refused, because free space is below the floor.", figures.disk_is_low),
+            gauge(
+                telemetry.STORE_DISK_LOW,
+                "1 = appends are refused, because free space is below the floor.",
+                figures.disk_is_low,
+            ),
             gauge(telemetry.STORE_MEMORY_BYTES, "Held of the memory budget.", figures.memory_bytes),
             gauge(
                 telemetry.STORE_RESIDENT_BYTES,
@@ -117,7 +121,9 @@ def _appends(figures: ShardStatus, measures: ShardMetrics) -> Iterator[Metric]:
         telemetry.STORE_COMMIT_SECONDS, "A group commit, from its begin to its last frame.", measures.commit_s
     )
     yield histogram(
-        telemetry.STORE_SYNC_SECONDS, "Time of each disk call in a group commit: write, fdatasync or both.", measures.sync_s
+        telemetry.STORE_SYNC_SECONDS,
+        "Time of each disk call in a group commit: write, fdatasync or both.",
+        measures.sync_s,
     )
     yield histogram(telemetry.STORE_APPLY_SECONDS, "A write of the fold, with its stalls.", measures.apply_s)
     yield gauge(telemetry.STORE_APPLY_LAG_RECORDS, "Records committed, not folded yet.", figures.apply_lag_count)

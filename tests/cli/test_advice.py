@@ -38,7 +38,7 @@ async def test_append_over_a_cap_names_limit_and_setting(tmp_path: Path, monkeyp
     assert "eddyline topic update TOPIC --cap-bytes" in line
     line = failure_line(over_bound.value)
     assert "at most 1048576" in line
-    assert "the bound is every topic's: split the record" in line
+    assert "the limit is the same for every topic: split the record" in line
     assert "raise the cap with `eddyline topic update`" in failure_line(full.value)
     assert "several calls" in failure_line(BatchTooLarge("more than 10000 records"))
 
@@ -61,9 +61,13 @@ def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("said", "access", "advice"),
     [
-        ("last error: UNAVAILABLE: ipv4:127.0.0.1:7701: Socket closed", CallerAccess(), "where the cluster uses TLS"),
-        ("recvmsg:Connection reset by peer", CallerAccess(tls=ClientTls()), "asks for a certificate: --tls-cert FILE"),
-        ("SSL routines: TLSV1_ALERT_UNKNOWN_CA", CallerAccess(tls=ClientTls(b"", Certificate(b"", b""))), "takes"),
+        ("last error: UNAVAILABLE: ipv4:127.0.0.1:7701: Socket closed", CallerAccess(), "if the cluster uses TLS"),
+        (
+            "recvmsg:Connection reset by peer",
+            CallerAccess(tls=ClientTls()),
+            "a client certificate, give --tls-cert FILE",
+        ),
+        ("SSL routines: TLSV1_ALERT_UNKNOWN_CA", CallerAccess(tls=ClientTls(b"", Certificate(b"", b""))), "trusts"),
         ("Connection refused", CallerAccess(), "try again in a moment"),
         ("connection attempt timed out", CallerAccess(tls=ClientTls()), "try again in a moment"),
     ],

@@ -170,8 +170,8 @@ def test_missing_cluster_is_one_line_with_advice(
 
 def test_errors_are_one_line_with_reason_and_advice() -> None:
     assert failure_line(TopicNotFound("no topic 'x'\n")) == (
-        "eddyline: TOPIC_NOT_FOUND: no topic 'x' (list them with `eddyline topic list`, "
-        "make it with `eddyline topic create NAME`)"
+        "eddyline: TOPIC_NOT_FOUND: no topic 'x' (list topics with `eddyline topic list`, "
+        "create one with `eddyline topic create NAME`)"
     )
     assert failure_line(CommandError("broken")) == "eddyline: broken"
 

@@ -56,7 +56,7 @@ def test_existing_keys_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     before = contents(tmp_path)
     assert main([str(tmp_path)]) == 0
     assert contents(tmp_path) == before
-    assert capsys.readouterr().out == f"keys made in {tmp_path}\nkeys are there in {tmp_path}\n"
+    assert capsys.readouterr().out == f"keys created in {tmp_path}\nkeys exist already in {tmp_path}\n"
 
 
 def test_interrupted_run_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

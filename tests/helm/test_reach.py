@@ -151,7 +151,7 @@ def test_stores_are_advertised_one_each_or_one_for_all() -> None:
         ]
         assert service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] == f"{FULL}-store-{shard}"
         kubernetes_validate.validate(service, "1.37", strict=True)
-    with pytest.raises(HelmFailed, match="2 addresses, and there are 3 stores"):
+    with pytest.raises(HelmFailed, match="2 addresses for 3 stores"):
         rendered(sets=[*three, "store.advertised={a:1,b:1}"])
 
 

@@ -471,7 +471,7 @@ claim: {{ toJson (index $found.spec.volumeClaimTemplates 0).spec }}
 {{- end -}}
 {{- $advertised := len .Values.store.advertised -}}
 {{- if not (has $advertised (list 0 1 (int .Values.store.shards))) -}}
-{{- fail (printf "store.advertised has %d addresses, and there are %d stores: one for each, in order, or one for all" $advertised (int .Values.store.shards)) -}}
+{{- fail (printf "store.advertised has %d addresses for %d stores: set one for each, in order, or one for all" $advertised (int .Values.store.shards)) -}}
 {{- end -}}
 {{- range $role := list "ingest" "delivery" -}}
 {{- with (index $.Values $role).autoscaling -}}

@@ -67,21 +67,25 @@ async def test_roles_own_error_is_printed_unchanged(tmp_path: Path, monkeypatch:
         with pytest.raises(EddylineError, match=r"^no topic t$"):
             await command.run("topic", "get", "t")
     said = failure_line(NotReady("the store is recovering"), verb="topic get")
-    assert "try again in a moment; look at it with `eddyline status`" in said
+    assert "try again in a moment; check the cluster with `eddyline status`" in said
 
 
 @pytest.mark.parametrize(
     ("origin", "message", "said"),
     [
-        ("--cluster", REFUSED, "no role answers at a:1, which --cluster names: Failed to connect: refused (is it the"),
+        (
+            "--cluster",
+            REFUSED,
+            "no role answers at a:1, which --cluster names: Failed to connect: refused (check that a role",
+        ),
         ("EDDYLINE_ADDRESS", REFUSED, "no role answers at a:1, which EDDYLINE_ADDRESS names: Failed"),
         (
             "data",
             REFUSED,
-            "no role answers at a:1, where the cluster of data was: Failed to connect: refused (start it",
+            "no role answers at a:1, where the cluster of data was: Failed to connect: refused (start the cluster",
         ),
-        ("--cluster", UNRESOLVED, "a:1 does not resolve here (--cluster names it) (is the name right"),
-        ("--cluster", "last error: UNKNOWN: Socket closed", "Socket closed (where the cluster uses TLS: --tls-ca"),
+        ("--cluster", UNRESOLVED, "a:1 does not resolve here (--cluster names it) (check the name"),
+        ("--cluster", "last error: UNKNOWN: Socket closed", "Socket closed (if the cluster uses TLS, give --tls-ca"),
     ],
 )
 def test_start_is_advised_only_without_an_address(origin: str, message: str, said: str) -> None:

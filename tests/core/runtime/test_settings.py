@@ -154,10 +154,10 @@ def test_common_settings_have_the_house_s_addresses() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("STORE_ADDRESSES", "127.0.0.1:7701,127.0.0.1:7701", "a store twice"),
+        ("STORE_ADDRESSES", "127.0.0.1:7701,127.0.0.1:7701", "an address twice"),
         ("STORE_ADDRESSES", "", "0 shards, not 1 to 64"),
         ("STORE_ADDRESSES", ",".join(f"store:{port}" for port in range(65)), "65 shards, not 1 to 64"),
-        ("STORE_ADVERTISED_ADDRESSES", "a:1,b:1", "2 addresses, and there are 1 stores"),
+        ("STORE_ADVERTISED_ADDRESSES", "a:1,b:1", "2 addresses for 1 stores"),
         ("DELIVERY_ADVERTISED_ADDRESSES", "https://watch.example.com", "not host:port"),
         ("INGEST_ADDRESSES", "nowhere", "not host:port"),
         ("INGEST_ADDRESSES", "http://127.0.0.1:7702", "not host:port"),

@@ -76,7 +76,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_logged(
                 pass
         assert await anext(kinds.calls[kind](GOOD)) == GOOD
     error = unwrap(raised.value)
-    assert (type(error), error.message) == (InvalidArgument, "the request is not a message of this call")
+    assert (type(error), error.message) == (InvalidArgument, "the request cannot be decoded as this call's message")
     assert set(asked) == {GOOD}
     assert errors_of(caplog) == []
 

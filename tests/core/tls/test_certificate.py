@@ -58,16 +58,16 @@ def test_first_of_a_chain_is_the_one_that_counts(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_pem_is_refused_with_a_reason(pem: bytes) -> None:
-    with pytest.raises(ValueError, match="no date"):
+    with pytest.raises(ValueError, match="expiry date"):
         not_after(pem)
-    with pytest.raises(ValueError, match="what its key is"):
+    with pytest.raises(ValueError, match="key cannot be read"):
         has_supported_key(pem)
 
 
 def test_truncated_certificate_is_refused_with_a_reason(tmp_path: Path) -> None:
     der = ssl.PEM_cert_to_DER_cert(Authority(tmp_path).own.certificate.read_text(encoding="ascii"))
     for size in range(len(der) // 2):
-        with pytest.raises(ValueError, match="no date"):
+        with pytest.raises(ValueError, match="expiry date"):
             not_after(ssl.DER_cert_to_PEM_cert(der[:size]).encode())
 
 

@@ -69,7 +69,7 @@ async def test_calls_of_the_cluster_and_of_no_cluster_pass(server_id: str, calle
 
 async def test_another_cluster_is_refused_in_every_call_with_the_store_s_id() -> None:
     async with linked(server_id="a", caller_id="b") as link:
-        with pytest.raises(ClusterMismatch, match="of cluster a, the caller of cluster b") as refused:
+        with pytest.raises(ClusterMismatch, match="to cluster a, the caller to cluster b") as refused:
             await link.get_topic("t")
         assert refused.value.metadata == {"clusterId": "a"}
         with pytest.raises(ClusterMismatch):

@@ -268,7 +268,7 @@ async def test_store_of_another_cluster_is_logged_once_and_polled_slowly(
     async def refuse() -> Sequence[SourceInfo]:
         times.append(asyncio.get_running_loop().time())
         called.set()
-        raise ClusterMismatch("this store is of cluster a, the caller of cluster b", clusterId="a")
+        raise ClusterMismatch("this store belongs to cluster a, the caller to cluster b", clusterId="a")
 
     monkeypatch.setattr(kit.link, "list_sources", refuse)
     monkeypatch.setattr("eddyline.ingest.readiness.REFUSED_S", 0.8)

@@ -85,10 +85,10 @@ async def test_a_source_that_is_there_otherwise_names_what_differs_and_what_help
             await command.run(*create, "--key-prefix", "test.", "--on-expired", "stop")
         line = failure_line(refusal.value)
         assert "it differs in key_prefixes prod., not test., on_expired RESYNC, not STOP" in line
-        assert "delete the source, and create it anew with a topic of its own" in line
+        assert "delete the source, then create it with a new topic" in line
         with pytest.raises(SourceExists) as refusal:
             await command.run(*create, "--key-prefix", "prod.", "--on-expired", "stop")
-        assert "`eddyline source update NAME` changes that" in failure_line(refusal.value)
+        assert "`eddyline source update NAME` changes it" in failure_line(refusal.value)
 
 
 async def test_a_source_of_a_bucket_that_is_missing_is_made_with_a_note(

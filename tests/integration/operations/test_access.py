@@ -172,9 +172,9 @@ async def check_advice(address: str, ca: str, foreign: Certificate) -> None:
     foreign_ca = ("--tls-ca", str(foreign.certificate))
     shown = ("--tls-cert", str(foreign.certificate), "--tls-key", str(foreign.key))
     expected = {
-        (): "where the cluster uses TLS: --tls-ca FILE",
-        ("--tls-ca", ca): "where the cluster asks for a certificate: --tls-cert FILE --tls-key FILE",
-        ("--tls-ca", ca, *shown): "of an authority that the cluster takes",
+        (): "if the cluster uses TLS, give --tls-ca FILE",
+        ("--tls-ca", ca): "if the cluster needs a client certificate, give --tls-cert FILE --tls-key FILE",
+        ("--tls-ca", ca, *shown): "of an authority that the cluster trusts",
         foreign_ca: "--tls-ca FILE (EDDYLINE_TLS_CA) must have the authority",
     }
     async with asyncio.TaskGroup() as asking:

@@ -201,4 +201,4 @@ async def test_stopped_store_is_exported_as_a_running_one(tmp_path: Path) -> Non
     assert "Traceback" not in err
     code, lines, err = await run(*program, tmp_path, "orders", "--out", stopped)
     assert (code, lines) == (2, [])
-    assert "is no data directory" in err
+    assert "is not a data directory" in err

@@ -180,7 +180,7 @@ def test_damaged_pointer_is_replaced(artifact_store: ArtifactStore, tmp_path: Pa
 
 @pytest.mark.parametrize("url", ["nothing", "zz://bucket/x", "http:"])
 def test_url_of_no_object_store_is_refused(url: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no URL"):
+    with pytest.raises(ValueError, match="not the URL"):
         open_remote(url, tmp_path)
 
 

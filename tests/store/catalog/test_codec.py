@@ -269,12 +269,12 @@ def test_unknown_keys_of_control_data_are_ignored_and_missing_ones_refused() -> 
 def test_key_of_no_topic_is_refused() -> None:
     stored = as_stored((entries.plain_topic(1),))
     for stray in (b"A", b"T\0", codec.topic_key(1)[:-1], codec.topic_key(2) + bytes(16), b"Z" * 9):
-        with pytest.raises(DataCorrupt, match=r"belongs to no topic|without a head|checksum"):
+        with pytest.raises(DataCorrupt, match=r"belongs to no topic|no head before it|checksum"):
             list(CatalogDiff("file").read(sorted([*stored, KeyValue(stray, b"")])))
 
 
 def test_topics_without_a_head_are_refused() -> None:
-    with pytest.raises(DataCorrupt, match="topic 1 is there without a head"):
+    with pytest.raises(DataCorrupt, match="topic 1 has no head before it"):
         list(CatalogDiff("file").read(as_stored(TOPICS)[1:]))
 
 

@@ -82,7 +82,7 @@ async def test_wrong_entries_are_reported_by_key() -> None:
         result = await verdict(link)
         assert result.differing_count == 3
         assert result.findings == (
-            "key 'extra' is there and should not be",
+            "key 'extra' exists and should not",
             "key 'k1' differs in seq, ts_ms, data",
             "key 'k2' is missing",
         )

@@ -232,11 +232,11 @@ def test_log_behind_its_fold_is_a_warning(data_dir: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"record_bytes": 1}, "bytes of live records, its numbers say"),
-        ({"delete_floor": 10}, "live records, its numbers say"),
+        ({"record_bytes": 1}, "bytes of live records, by its counter"),
+        ({"delete_floor": 10}, "live records, by its counter"),
         ({"delete_floor": 1 << 40}, "above its head"),
-        ({"next_generation": -1}, "gives 1 next"),
-        ({"segmented_seq": 2}, "live records, its numbers say"),
+        ({"next_generation": -1}, "its next one is 1"),
+        ({"segmented_seq": 2}, "live records, by its counter"),
         ({"head_seq": 5}, "missing"),
     ],
 )
@@ -368,7 +368,7 @@ def test_directory_in_use_or_missing_cannot_be_checked(data_dir: Path, capsys: p
     lock.release()
     assert fsck([str(data_dir / "none")]) == 2
     assert fsck([str(data_dir.parent)]) == 2
-    assert "no store's data directory" in capsys.readouterr().err
+    assert "is not a store's data directory" in capsys.readouterr().err
 
 
 def test_program_prints_one_line_per_finding_and_returns_its_code(data_dir: Path) -> None:

@@ -122,7 +122,8 @@ async def test_a_kill_is_no_loss_unless_the_mark_is_missing(is_there: bool) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_marked", "word"), [("power", True, "anew"), ("detach", True, "ends before"), ("kill", False, "TMPDIR")]
+    ("kind", "is_marked", "word"),
+    [("power", True, "rebooted"), ("detach", True, "ends before"), ("kill", False, "TMPDIR")],
 )
 async def test_a_start_logs_the_proof_of_a_loss(
     kind: CrashKind, is_marked: bool, word: str, caplog: pytest.LogCaptureFixture

@@ -131,7 +131,7 @@ async def test_missing_named_file_refuses_the_start_and_changes_nothing(whole: b
     moved = segment.parent if whole else segment
     fs.rename(moved, Path("/elsewhere"))
     put_file(fs, Path("/data/topics/notes"))
-    with pytest.raises(DataCorrupt, match="is missing: the catalog or the log names it") as refused:
+    with pytest.raises(DataCorrupt, match="is missing, and the catalog or the log names it") as refused:
         async with sim_store(fs, fold.kill()):
             pass
     assert refused.value.metadata["file"] == str(segment)

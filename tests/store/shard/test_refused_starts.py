@@ -71,7 +71,7 @@ def test_missing_catalog_is_refused(filled: Path) -> None:
     shutil.rmtree(filled / "catalog")
     said = refused(filled)
     assert f"CATALOG_LOST: the catalog {filled}/catalog is missing" in said
-    assert "put back the catalog that belongs to this directory, or restore the directory from a copy" in said
+    assert "put back this directory's catalog, or restore the directory from a copy" in said
 
 
 def test_emptied_catalog_is_refused(filled: Path) -> None:
@@ -92,7 +92,7 @@ async def test_older_catalog_is_refused(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "copy", data_dir / "catalog")
     said = refused(data_dir)
     assert "CATALOG_LOST" in said
-    assert "an older catalog lies in this directory" in said
+    assert "the catalog is an older one" in said
 
 
 def test_catalog_of_a_later_format_is_refused(filled: Path) -> None:
@@ -148,20 +148,20 @@ def test_wal_file_missing_in_the_middle_is_refused(filled: Path) -> None:
 
 def test_directory_of_another_cluster_is_refused(filled: Path) -> None:
     said = refused(filled, EDDYLINE_COMMON_CLUSTER_ID="other")
-    assert "name that cluster (EDDYLINE_COMMON_CLUSTER_ID), or name another directory" in said
+    assert "set that cluster (EDDYLINE_COMMON_CLUSTER_ID), or set another directory" in said
 
 
 def test_directory_of_others_is_refused_untouched(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"dear")
     said = refused(tmp_path)
-    assert f"{tmp_path}/photo.jpg is not the store's: move it out of the data directory" in said
+    assert f"{tmp_path}/photo.jpg does not belong to the store: move it out of the data directory" in said
     assert os.listdir(tmp_path) == ["photo.jpg"]
 
 
 def test_file_in_the_place_of_a_directory_is_refused(filled: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "name a directory" in refused_start(tmp_path / "file")
-    assert "name a directory" in refused_start(tmp_path / "file" / "store")
+    assert "set a directory" in refused_start(tmp_path / "file")
+    assert "set a directory" in refused_start(tmp_path / "file" / "store")
     shutil.rmtree(filled / "wal")
     (filled / "wal").touch()
     said = refused(filled)
@@ -172,11 +172,11 @@ def test_file_in_the_place_of_a_directory_is_refused(filled: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (errno.EACCES, f"give the user that the store runs as (uid {os.geteuid()}) read and write access"),
+        (errno.EACCES, f"give the store's user (uid {os.geteuid()}) read and write access"),
         (errno.EROFS, "its file system is read-only: mount it for writing"),
-        (errno.ENOTDIR, "name a directory"),
-        (errno.ENOSPC, "make room"),
-        (errno.EIO, "the disk fails"),
+        (errno.ENOTDIR, "set a directory"),
+        (errno.ENOSPC, "free space"),
+        (errno.EIO, "the disk has errors"),
     ],
 )
 @pytest.mark.parametrize("operation", ["open", "listdir", "mkdir", "fsync_dir", "rename"])

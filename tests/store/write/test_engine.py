@@ -393,5 +393,5 @@ async def test_topic_of_gaps_alone_is_empty_and_one_record_fills_it() -> None:
         await append(link, "kv", puts(("k", None)))
         with pytest.raises(TopicNotEmpty):
             await link.put_source(SourceDefinition("s", "kv", "b"))
-        with pytest.raises(TopicNotEmpty, match="has had records"):
+        with pytest.raises(TopicNotEmpty, match="has, or had, records"):
             await link.delete_topic("kv", if_empty=True)

@@ -32,10 +32,10 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Query the probe; return the exit code."""
     if len(arguments) != 1 or arguments[0] not in PROBES:
-        return _report(2, f"ask for one of {', '.join(PROBES)}")
+        return _report(2, f"the probe must be one of {', '.join(PROBES)}")
     listen = [value for name, value in environ.items() if _SETTING.fullmatch(name) and value]
     if len(listen) != 1:
-        return _report(2, "no EDDYLINE_<ROLE>_METRICS_LISTEN is set, or more than one")
+        return _report(2, f"one EDDYLINE_<ROLE>_METRICS_LISTEN must be set, not {len(listen)}")
     host, _, port = listen[0].rpartition(":")
     host = host.strip("[]")
     connection = _connection(_EVERYWHERE.get(host, host), int(port), encrypted=bool(environ.get(_CERTIFICATE)))

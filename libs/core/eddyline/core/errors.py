@@ -598,7 +598,7 @@ class ScanExpired(EddylineError):
 class DataCorrupt(EddylineError):
     """A checksum is wrong below the synced point. Metadata: file, offset.
 
-    Operator action: keep the file, restore the data directory from a copy, or ask for help with both at hand.
+    Operator action: keep the file, and restore the data directory from a copy.
     """
 
     code, reason = Code.DATA_LOSS, "DATA_CORRUPT"

@@ -110,7 +110,7 @@ def _make_directory(directory: str) -> int:
     except OSError as error:
         sys.stderr.write(f"{directory}: {error.strerror or error}\n")
         return 1
-    sys.stdout.write(f"keys {'made' if is_new else 'are there'} in {directory}\n")
+    sys.stdout.write(f"keys {'created' if is_new else 'exist already'} in {directory}\n")
     return 0
 
 

@@ -147,13 +147,13 @@ def check_among_others(settings: StoreSettings, common: CommonSettings) -> None:
     count = len(common.store_addresses)
     if settings.shard >= count:
         raise SettingsError(
-            f"{PREFIX}SHARD_INDEX is {settings.shard_index!r}: {COMMON_PREFIX}STORE_ADDRESSES names "
-            f"{count} stores, which are shards 0 to {count - 1}"
+            f"{PREFIX}SHARD_INDEX is {settings.shard_index!r}: {COMMON_PREFIX}STORE_ADDRESSES has "
+            f"{count} stores, shards 0 to {count - 1}"
         )
     if count > 1 and common.keys_file and not (common.key_file or common.tls_cert):
         raise SettingsError(
-            f"{COMMON_PREFIX}KEY_FILE is not set: of {count} stores with {COMMON_PREFIX}KEYS_FILE each needs a key of its "
-            f"own, of scope role (or a certificate, {COMMON_PREFIX}TLS_CERT), to pass calls on to the others"
+            f"{COMMON_PREFIX}KEY_FILE is not set: with {COMMON_PREFIX}KEYS_FILE each of {count} stores needs a key of "
+            f"scope role (or a certificate, {COMMON_PREFIX}TLS_CERT) to forward calls to the others"
         )
 
 

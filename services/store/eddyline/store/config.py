@@ -126,7 +126,7 @@ class StoreSettings:
             check_address(f"{PREFIX}METRICS_LISTEN", self.metrics_listen)
         if not _SHARD_INDEX.fullmatch(self.shard_index):
             raise SettingsError(
-                f"{PREFIX}SHARD_INDEX is {self.shard_index!r}, not a whole number or a pod's name that ends with one"
+                f"{PREFIX}SHARD_INDEX is {self.shard_index!r}, not a whole number, or a pod name that ends with one"
             )
         if not self.data_dir:
             raise SettingsError(f"{PREFIX}DATA_DIR is empty")
@@ -179,11 +179,11 @@ class StoreSettings:
         if (path := self.artifacts_directory) is None:
             if not ARTIFACTS_URL.match(self.artifacts):
                 raise SettingsError(
-                    f"{PREFIX}ARTIFACTS is an absolute path, or a URL that begins with file://, s3://, gs:// or az://, not "
-                    f"{self.artifacts}"
+                    f"{PREFIX}ARTIFACTS is {self.artifacts}, not an absolute path or a URL that begins with file://, "
+                    "s3://, gs:// or az://"
                 )
         elif path == self.directory or self.directory in path.parents:
-            raise SettingsError(f"{PREFIX}ARTIFACTS is below the data directory {self.directory}")
+            raise SettingsError(f"{PREFIX}ARTIFACTS must be outside the data directory {self.directory}")
 
     @property
     def artifacts_directory(self) -> Path | None:

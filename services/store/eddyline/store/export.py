@@ -52,8 +52,8 @@ def export(words: Sequence[str]) -> int:
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="data directory of the store")
     parser.add_argument("topic", metavar="TOPIC", nargs="+", help="names, or one prefix with * at its end")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="a folder, or a URI that pyarrow.fs knows")
-    parser.add_argument("--on-gap", choices=("fail", "warn", "rows"), default="fail", help="as `eddyline export`")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="a directory, or a URI that pyarrow.fs opens")
+    parser.add_argument("--on-gap", choices=("fail", "warn", "rows"), default="fail", help="as for `eddyline export`")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     arguments = parser.parse_args(words)
     signal.signal(signal.SIGTERM, _stop)
@@ -108,7 +108,7 @@ def _served(directory: Path) -> Iterator[tuple[str, ...]]:
     layout = Layout(directory)
     identity = read_identity(RealFs(), layout)
     if identity is None:
-        raise NotBegun(f"{directory} is no data directory of a store: it has no {layout.identity.name}")
+        raise NotBegun(f"{directory} is not a data directory of a store: it has no {layout.identity.name}")
     addresses = [f"127.0.0.1:{number + 1}" for number in range(identity.shard_count)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EDDYLINE_COMMON_")}
     environment |= {

@@ -122,7 +122,7 @@ def test_a_name_that_is_there_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "keys.toml"
     made(capsys, "a", "--scopes", "read", "--keys-file", str(path))
     assert main(["key", "new", "a", "--scopes", "read", "--keys-file", str(path)]) == 1
-    assert "there twice" in capsys.readouterr().err
+    assert "defined twice" in capsys.readouterr().err
 
 
 def test_flags_go_before_the_environment(tmp_path: Path) -> None:

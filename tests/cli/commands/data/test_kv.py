@@ -182,4 +182,4 @@ def test_wrong_usage_is_refused(line: str) -> None:
 
 def test_a_write_that_is_done_or_may_be_is_not_advised_to_be_repeated() -> None:
     assert "do not repeat it" in failure_line(ApplyPending("written", revision=7))
-    assert "before it is written again" in failure_line(WriteUnknown("no answer"))
+    assert "before a retry" in failure_line(WriteUnknown("no answer"))

@@ -176,7 +176,7 @@ async def test_only_a_role_may_name_another_caller(keys: Keys, tmp_path: Path) -
     async with store_with(keys, tmp_path) as (store, _), calling(store.address, admin) as channel:
         stub = TopicServiceStub(channel)
         deleting = stub.DeleteTopic(topic_pb2.DeleteTopicRequest(topic="a"), metadata=(principal,))
-        assert "no role" in (await refused(deleting, "PERMISSION_DENIED")).message
+        assert "not a role" in (await refused(deleting, "PERMISSION_DENIED")).message
         await refused(stub.ListTopics(topic_pb2.ListTopicsRequest(), metadata=(principal,)), "PERMISSION_DENIED")
 
 

@@ -96,7 +96,7 @@ def test_error_about_a_damaged_message_has_its_offset() -> None:
     [
         (b'"format":2', "has format 2, this version reads 1"),
         (b'"fOrmat":1', "lacks format"),
-        (b'"format":x', "does not follow its grammar"),
+        (b'"format":x', "is malformed"),
     ],
 )
 def test_unreadable_footer_with_a_valid_checksum_gives_the_reason(changed: bytes, why: str) -> None:

@@ -67,7 +67,7 @@ class Grant:
         for name in names:
             if not self.covers(name):
                 raise PermissionDenied(
-                    f"{self.name} may not touch {name[:300]!r}: none of its prefixes covers it",
+                    f"{self.name} may not access {name[:300]!r}: none of its prefixes covers it",
                     principal=self.name,
                     name=name[:300],
                 )
@@ -129,9 +129,9 @@ def principal_from(text: str, *, via: str) -> Grant:
             raise TypeError
         grant = Grant(name, frozenset(Scope(scope) for scope in scopes), tuple(prefixes), via=via)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise PermissionDenied(f"{PRINCIPAL_KEY} is not as roles write it", principal=via) from None
+        raise PermissionDenied(f"the metadata {PRINCIPAL_KEY} is malformed", principal=via) from None
     if grant.is_role:
-        raise PermissionDenied("a role speaks for callers, not for other roles", principal=via)
+        raise PermissionDenied("a role may call for a caller, not for another role", principal=via)
     return grant
 
 

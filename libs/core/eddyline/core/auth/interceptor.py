@@ -43,7 +43,7 @@ OPEN_CALLS_MAX: Final = 256
 """Calls in flight that need no key. gRPC: unbounded, and health streams could then take all calls that a server serves. A
 load balancer, a supervisor and a person are a handful."""
 
-_ANYBODY: Final = Grant("anybody without a key", frozenset(), requests_max=OPEN_CALLS_MAX)
+_ANYBODY: Final = Grant("callers without a key", frozenset(), requests_max=OPEN_CALLS_MAX)
 
 Request = TypeVar("Request")
 
@@ -104,7 +104,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             return handler if handler is None or rule is None or rule.audited is None else self._wrap(handler, method)
         if rule is None:
             handler = await continuation(handler_call_details)
-            return None if handler is None else self._refused(PermissionDenied(f"{method} is open to nobody"))
+            return None if handler is None else self._refused(PermissionDenied(f"no key may call {method}"))
         if rule.is_open:
             return await self._open(continuation, handler_call_details)
         try:
@@ -156,7 +156,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         grant = self._ring.of_digest(digest) if digest else None
         if grant is None:
             self.refused_count += 1
-            raise Unauthenticated("the key is not one of this role's keys")
+            raise Unauthenticated("the key is not in this role's keys file")
         return _AccessData(grant, digest, principal)
 
     def _caller(self, context: Context, rule: Rule) -> Grant:
@@ -172,7 +172,9 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         if access.principal is None:
             return grant
         if not grant.is_role:
-            raise PermissionDenied(f"{grant.name} is no role, and speaks for nobody else", principal=grant.name)
+            raise PermissionDenied(
+                f"{grant.name} is not a role, and may not call for another principal", principal=grant.name
+            )
         return principal_from(access.principal, via=grant.name)
 
     def _of_certificate(self, context: Context, access: _AccessData) -> Grant:
@@ -187,7 +189,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         self.refused_count += 1
         certificate = ", ".join(names)[:255]
         raise Unauthenticated(
-            "this role needs a key, or a certificate with a name that it knows", certificate=certificate
+            "this role needs a key, or a certificate whose name is in its keys file", certificate=certificate
         )
 
     def _make_wrapped(self, handler: Handler, method: str) -> Handler:

@@ -134,12 +134,12 @@ def parse_keys(text: str) -> KeyRing:
         place = re.search(r"line \d+, column \d+|end of document", str(error))
         _malformed("", f"is not TOML ({place.group() if place else 'unreadable'})")
     except RecursionError:
-        _malformed("", "is not TOML that anybody writes")
+        _malformed("", "is not TOML: it is nested too deeply")
     tables = loaded.pop("key", None)
     if loaded:
-        _malformed("", f"has {', '.join(sorted(loaded))!r}; there are only [[key]] tables")
+        _malformed("", f"has {', '.join(sorted(loaded))!r}; only [[key]] tables are allowed")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        _malformed("", "has no [[key]] table: nobody could call")
+        _malformed("", "has no [[key]] table: at least one is needed")
     if len(tables) > KEYS_MAX:
         _malformed("", f"has {len(tables)} keys, at most {KEYS_MAX}")
     by_digest: dict[bytes, Grant] = {}
@@ -148,22 +148,22 @@ def parse_keys(text: str) -> KeyRing:
     for number, table in enumerate(tables, 1):
         grant = _grant(table, number)
         if grant.name in names:
-            _malformed(grant.name, "is there twice")
+            _malformed(grant.name, "is defined twice")
         names.add(grant.name)
         digest, certificate = _digest(table, grant.name), _certificate(table, grant.name)
         if digest is None and not certificate:
             _malformed(grant.name, "has neither sha256 nor certificate")
         if digest is not None and by_digest.setdefault(digest, grant) is not grant:
-            _malformed(grant.name, f"has the sha256 of {by_digest[digest].name}")
+            _malformed(grant.name, f"has the same sha256 as key {by_digest[digest].name}")
         if certificate and by_certificate.setdefault(certificate, grant) is not grant:
-            _malformed(grant.name, f"has the certificate of {by_certificate[certificate].name}")
+            _malformed(grant.name, f"has the same certificate as key {by_certificate[certificate].name}")
     return KeyRing(by_digest, by_certificate)
 
 
 def _grant(table: dict[str, object], number: int) -> Grant:
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        _malformed(f"number {number}", "has no name of letters, digits and ._@:-, at most 128 of them")
+        _malformed(f"number {number}", "has no valid name: 1 to 128 letters, digits and ._@:-")
     unknown = sorted(set(table) - _FIELDS)
     if unknown:
         _malformed(name, f"has the unknown field {unknown[0]!r}; known are {', '.join(sorted(_FIELDS))}")
@@ -171,20 +171,20 @@ def _grant(table: dict[str, object], number: int) -> Grant:
     known = {scope.value: scope for scope in Scope}
     for scope in scopes:
         if scope not in known:
-            _malformed(name, f"has the scope {scope[:40]!r}, which is none of {', '.join(known)}")
+            _malformed(name, f"has the scope {scope[:40]!r}, which is not one of {', '.join(known)}")
     if not scopes:
         _malformed(name, "has no scopes")
     prefixes = _texts(table, "prefixes", name)
     if "prefixes" in table and not prefixes:
-        _malformed(name, "has an empty list of prefixes; left out means all names")
+        _malformed(name, "has an empty list of prefixes; leave it out for all names")
     for prefix in prefixes:
         if not _PREFIX.fullmatch(prefix):
-            _malformed(name, f"has the prefix {prefix[:40]!r}, which no name begins with")
+            _malformed(name, f"has the prefix {prefix[:40]!r}, which no valid name begins with")
     if len(prefixes) > PREFIXES_MAX or sum(map(len, prefixes)) > PREFIXES_BYTES_MAX:
         _malformed(name, f"has more than {PREFIXES_MAX} prefixes, or more than {PREFIXES_BYTES_MAX} bytes of them")
     grant_scopes = frozenset(known[scope] for scope in scopes)
     if Scope.ROLE in grant_scopes and prefixes:
-        _malformed(name, "is a role's and has prefixes; roles serve all names")
+        _malformed(name, "has scope role and prefixes; a role's key covers all names")
     requests_max, watches_max = _quota(table, "requests_max", name), _quota(table, "watches_max", name)
     return Grant(name, grant_scopes, tuple(dict.fromkeys(prefixes)), requests_max, watches_max)
 
@@ -192,7 +192,7 @@ def _grant(table: dict[str, object], number: int) -> Grant:
 def _texts(table: dict[str, object], field_name: str, name: str) -> list[str]:
     value = table.get(field_name, [])
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        _malformed(name, f"has {field_name} that are no list of texts")
+        _malformed(name, f"has {field_name} that are not a list of strings")
     return value
 
 
@@ -217,7 +217,7 @@ def _digest(table: dict[str, object], name: str) -> bytes | None:
 def _certificate(table: dict[str, object], name: str) -> str:
     value = table.get("certificate", "")
     if not isinstance(value, str) or len(value) > _CERTIFICATE_CHARS_MAX or ("certificate" in table and not value):
-        _malformed(name, f"has a certificate that is no name of 1 to {_CERTIFICATE_CHARS_MAX} characters")
+        _malformed(name, f"has a certificate that is not a name of 1 to {_CERTIFICATE_CHARS_MAX} characters")
     return value
 
 

@@ -110,14 +110,14 @@ class OpenCalls:
 def _end_reason(call: OpenCall, grant: Grant | None) -> EddylineError | None:
     name = call.name
     if grant is None or grant.name != name:
-        return Unauthenticated("the key was taken away", principal=name)
+        return Unauthenticated("the key was revoked", principal=name)
     if call.grant.via:
-        return None if grant.is_role else PermissionDenied(f"{name} is no role any more", principal=name)
+        return None if grant.is_role else PermissionDenied(f"{name} is no longer a role", principal=name)
     if grant.is_role or grant == call.grant:
         return None
     loses = call.rule.scopes.isdisjoint(grant.scopes)
     # The names on a stream are not recorded for a key without prefixes.
     unknown = bool(grant.prefixes) and not call.grant.prefixes
     if loses or unknown or not all(grant.covers(covered) for covered in call.names):
-        return PermissionDenied(f"the key of {name} covers this stream no more", principal=name, method=call.method)
+        return PermissionDenied(f"the key of {name} no longer covers this stream", principal=name, method=call.method)
     return None

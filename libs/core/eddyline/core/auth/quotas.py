@@ -64,13 +64,13 @@ def _leave(counts: Counter[str], name: str) -> None:
 def _quota_error(name: str, limit: int, *, is_watch: bool) -> QuotaRequests | QuotaWatches:
     if is_watch:
         return QuotaWatches(
-            f"{name} has {limit} watch streams at this replica, as many as it may",
+            f"{name}: {limit} watch streams are open at this replica, the maximum",
             principal=name,
             limit=limit,
             retryAfterMs=WATCHES_RETRY_MS,
         )
     return QuotaRequests(
-        f"{name} has {limit} calls under way at this role, as many as it may",
+        f"{name}: {limit} calls are in progress at this role, the maximum",
         principal=name,
         limit=limit,
         retryAfterMs=REQUESTS_RETRY_MS,

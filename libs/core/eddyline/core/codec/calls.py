@@ -34,12 +34,12 @@ def match_from_pb(match: log_pb2.RecordMatch) -> Match:
     try:
         field = MatchField(match.field)
     except ValueError as error:
-        message = f"a match is by key or by tag, not by field {match.field}"
+        message = f"a match must be by key or by tag, not by field {match.field}"
         raise InvalidArgument(message, field="match.field", matchField=match.field) from error
     try:
         kind = MatchKind(match.kind)
     except ValueError as error:
-        message = f"a match is EQ or PREFIX, not kind {match.kind}"
+        message = f"a match must be EQ or PREFIX, not kind {match.kind}"
         raise InvalidArgument(message, field="match.kind", matchKind=match.kind) from error
     return Match(field, kind, match.value)
 

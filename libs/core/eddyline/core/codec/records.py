@@ -122,7 +122,7 @@ def batch_from_row_bytes(data: bytes, *, default_op: int = Op.APPEND) -> Batch:
         try:
             rows = types_pb2.RecordBatch.FromString(data)
         except DecodeError as error:
-            raise InvalidArgument("the request is not a message of this call") from error
+            raise InvalidArgument("the request cannot be decoded as this call's message") from error
         check_count(len(rows.records))
         batch = packed_by_objects(rows.records, default_op)
     check_count(batch.count)
@@ -131,7 +131,7 @@ def batch_from_row_bytes(data: bytes, *, default_op: int = Op.APPEND) -> Batch:
 
 def _checked_append(batch: Batch, *, source: bool) -> Batch:
     if batch.first_seq or batch.seqs or batch.ts_ms or batch.ts_ms_each:
-        raise InvalidArgument("seqs and commit times are the store's: unset in an append", field="seq")
+        raise InvalidArgument("an append must not set seqs or commit times", field="seq")
     check_limits(batch, source=source)
     return batch
 
@@ -173,7 +173,7 @@ def items_from_pb(items: Iterable[log_pb2.BatchItem]) -> list[Batch | Gap]:
     """Decode the items of a log in a store's answer.
 
     Raises:
-        MalformedColumns: columns do not fit together, or an item holds nothing that this version knows.
+        MalformedColumns: columns do not fit together, or an item has no field that this version knows.
         InvalidOp: an op that this version does not know.
     """
     return [item_from_pb(item) for item in items]
@@ -189,7 +189,7 @@ def item_from_pb(item: log_pb2.BatchItem) -> Batch | Gap:
         case "gap":
             return gap_from_pb(item.gap)
         case _:
-            raise MalformedColumns("an item holds nothing that this version knows", field="item")
+            raise MalformedColumns("an item has no field that this version knows", field="item")
 
 
 def wants_columns(batch_format: int) -> bool:
@@ -202,7 +202,7 @@ def wants_columns(batch_format: int) -> bool:
         return True
     if batch_format in (types_pb2.BATCH_FORMAT_UNSPECIFIED, types_pb2.BATCH_FORMAT_ROWS):
         return False
-    raise InvalidArgument(f"format {batch_format} is none of the contract's", field="format", format=batch_format)
+    raise InvalidArgument(f"unknown format {batch_format}", field="format", format=batch_format)
 
 
 # --- records, gaps, filters -------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def filter_from_pb(record_filter: log_pb2.RecordFilter) -> RecordFilter:
     ops = tuple(int(op) for op in record_filter.ops)
     unknown = set(ops).difference(Op)
     if unknown:
-        raise InvalidArgument(f"op {min(unknown)} is none of the contract's", field="filter.ops", op=min(unknown))
+        raise InvalidArgument(f"unknown op {min(unknown)}", field="filter.ops", op=min(unknown))
     decoded = RecordFilter(
         tuple(record_filter.key_prefixes), tuple(record_filter.tags), tuple(record_filter.exclude_nodes), ops
     )

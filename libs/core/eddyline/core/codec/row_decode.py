@@ -177,7 +177,7 @@ def _records(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         raise Undecodable from error
     if at < total:
         raise BatchTooLarge(
-            f"more than {EXAMINED_RECORDS_MAX} records, at most {APPEND_RECORDS_MAX} an append",
+            f"more than {EXAMINED_RECORDS_MAX} records in an append, at most {APPEND_RECORDS_MAX}",
             count=EXAMINED_RECORDS_MAX,
             limit=APPEND_RECORDS_MAX,
         )

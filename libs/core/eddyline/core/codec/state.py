@@ -38,11 +38,11 @@ def kind_from_pb(kind: int) -> Kind:
         NotYet: a kind that this version does not know.
     """
     if kind == topic_pb2.TOPIC_KIND_UNSPECIFIED:
-        raise InvalidArgument("a topic's kind must be named", field="kind")
+        raise InvalidArgument("kind is missing: set KV or LOG", field="kind")
     try:
         return Kind(kind)
     except ValueError as error:
-        raise NotYet(f"topic kind {kind} is not built yet", field="kind", kind=kind) from error
+        raise NotYet(f"topic kind {kind} is not supported", field="kind", kind=kind) from error
 
 
 def topic_config_to_pb(config: TopicConfig) -> topic_pb2.TopicConfig:
@@ -162,7 +162,7 @@ def source_definition_from_pb(definition: apply_pb2.SourceDefinition) -> SourceD
     unknown = UnknownFieldSet(definition)
     if len(unknown):
         number = unknown[0].field_number
-        raise NotYet(f"setting {number} of a source is not built yet", field="definition", fieldNumber=number)
+        raise NotYet(f"field {number} of a source is not supported", field="definition", fieldNumber=number)
     return SourceDefinition(
         definition.name,
         definition.topic,
@@ -192,7 +192,7 @@ def policy_from_pb(number: int, field: str) -> Policy | None:
     for policy, value in _POLICY_NUMBERS.items():
         if value == number:
             return policy
-    raise NotYet(f"policy {number} of a source is not built yet", field=field, policy=number)
+    raise NotYet(f"policy {number} of a source is not supported", field=field, policy=number)
 
 
 def source_info_to_pb(info: SourceInfo) -> apply_pb2.SourceState:
@@ -317,13 +317,13 @@ def _change(config: topic_pb2.TopicConfig, *, clear_priority: bool) -> ConfigCha
 
 def _check_known(config: topic_pb2.TopicConfig) -> None:
     if config.compact:
-        raise NotYet("compact is not built yet", field="config.compact")
+        raise NotYet("compact is not supported", field="config.compact")
     if config.HasField("delete_marker_keep_ms"):
-        raise NotYet("delete_marker_keep_ms is not built yet", field="config.delete_marker_keep_ms")
+        raise NotYet("delete_marker_keep_ms is not supported", field="config.delete_marker_keep_ms")
     unknown = UnknownFieldSet(config)
     if len(unknown):
         number = unknown[0].field_number
-        raise NotYet(f"setting {number} of a topic is not built yet", field="config", fieldNumber=number)
+        raise NotYet(f"field {number} of a topic is not supported", field="config", fieldNumber=number)
 
 
 def _durability(number: int) -> Durability | None:
@@ -332,7 +332,7 @@ def _durability(number: int) -> Durability | None:
     try:
         return Durability(number)
     except ValueError as error:
-        message = f"durability {number} is not built yet"
+        message = f"durability {number} is not supported"
         raise NotYet(message, field="config.durability", durability=number) from error
 
 
@@ -342,4 +342,4 @@ def _discard(number: int) -> Discard | None:
     try:
         return Discard(number)
     except ValueError as error:
-        raise NotYet(f"discard {number} is not built yet", field="config.discard", discard=number) from error
+        raise NotYet(f"discard {number} is not supported", field="config.discard", discard=number) from error

@@ -194,11 +194,11 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
     def _wrong(self, owner: int, topic: str) -> WrongShard:
         count = self._shards.count
         if self._own_index is None:
-            message = f"a forwarded call for topic {topic[:300]!r} came to a role that keeps no topics"
+            message = f"a forwarded call for topic {topic[:300]!r} reached a role that is not a store"
             return WrongShard(message, shardCount=count, ownerIndex=owner)
         return WrongShard(
-            f"topic {topic[:300]!r} is of shard {owner} of {count}, and this is shard {self._own_index}: the cluster's roles"
-            " disagree about the stores' addresses",
+            f"topic {topic[:300]!r} belongs to shard {owner} of {count}, and this is shard {self._own_index}: the roles"
+            " have different store addresses",
             shardIndex=self._own_index,
             shardCount=count,
             ownerIndex=owner,

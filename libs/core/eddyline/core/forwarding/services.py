@@ -75,7 +75,7 @@ def add_refused_calls(
 def _refusing(service: str, call: str, role: str, at: str = "a store") -> Callable[[object, Any], Any]:
     async def refuse(_request: object, _context: object) -> NoReturn:
         raise ServedElsewhere(
-            f"{call} of {service} is not served by {role}: ask {at}; GetTopology says where they are",
+            f"{role} does not serve {call} of {service}: call {at}; GetTopology returns the addresses",
             method=f"{service}/{call}",
         )
 

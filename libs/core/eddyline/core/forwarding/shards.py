@@ -228,9 +228,7 @@ class ShardForwarder:
             message = f"store shard {shard} at {self._addresses[shard]} cannot be reached: {failure.message}"
             return StoreUnreachable(message, shardIndex=shard)
         if isinstance(failure, Unauthenticated):
-            message = (
-                f"store shard {shard} at {self._addresses[shard]} does not know this role's own key: {failure.message}"
-            )
+            message = f"store shard {shard} at {self._addresses[shard]} refused this role's key: {failure.message}"
             return StoreUnreachable(message, shardIndex=shard)
         return failure
 

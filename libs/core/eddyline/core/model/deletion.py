@@ -44,7 +44,7 @@ def check_delete(before_seq: int, match: Match | None, kind: Kind | None = None)
     """
     if match is None:
         if before_seq == 0:
-            message = "a delete names before_seq, a match, or both: it has neither; to delete all, delete the topic"
+            message = "a delete needs before_seq, a match, or both; to delete all records, delete the topic"
             raise InvalidArgument(message, field="before_seq")
         return
     limit = KEY_BYTES_MAX if match.field is MatchField.KEY else TAG_BYTES_MAX
@@ -57,9 +57,9 @@ def check_delete(before_seq: int, match: Match | None, kind: Kind | None = None)
         )
     if match.field is MatchField.TAG and not _is_text(match.value):
         # A prefix that ends within a character would delete tags of other characters too.
-        raise InvalidArgument("a match's tag is UTF-8", field="match.value")
+        raise InvalidArgument("a match's tag must be UTF-8", field="match.value")
     if match.field is MatchField.TAG and kind is Kind.KV:
-        message = "a KV topic's records are deleted by key, not by tag: an older value would come up again"
+        message = "a KV topic's records are deleted by key, not by tag: a key's older value would return"
         raise InvalidArgument(message, field="match.field")
 
 

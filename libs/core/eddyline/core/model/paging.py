@@ -28,7 +28,7 @@ def page_limit(page_size: int) -> int:
         InvalidArgument: it is negative.
     """
     if page_size < 0:
-        raise InvalidArgument(f"page_size is 0 or more, not {page_size}", field="page_size", pageSize=page_size)
+        raise InvalidArgument(f"page_size must be 0 or more, not {page_size}", field="page_size", pageSize=page_size)
     return min(page_size, PAGE_SIZE_MAX) or PAGE_SIZE_DEFAULT
 
 
@@ -62,4 +62,4 @@ def _bound(name: bytes, call: str, argument: str) -> bytes:
 
 
 def _invalid() -> PageTokenInvalid:
-    return PageTokenInvalid("the page token is not one that this call with these arguments gave", field="page_token")
+    return PageTokenInvalid("the page token does not belong to this call with these arguments", field="page_token")

@@ -130,16 +130,16 @@ def check_definition(definition: SourceDefinition) -> None:
     if definition.dead_letter_topic:
         check_name(definition.dead_letter_topic, "topic")
         if definition.dead_letter_topic == definition.topic:
-            raise InvalidArgument("a source's dead letters need a topic of their own", field="dead_letter_topic")
+            raise InvalidArgument("dead_letter_topic must differ from the source's topic", field="dead_letter_topic")
     if bool(definition.bucket) == bool(definition.stream):
-        raise InvalidArgument("a source has a bucket or a stream, and not both", field="bucket")
+        raise InvalidArgument("a source needs a bucket or a stream, not both", field="bucket")
     for field, name in (("bucket", definition.bucket), ("stream", definition.stream)):
         if len(name.encode()) > BUCKET_BYTES_MAX:
             raise InvalidArgument(
                 f"a {field}'s name has 1 to {BUCKET_BYTES_MAX} bytes", field=field, bucketBytesMax=BUCKET_BYTES_MAX
             )
     if definition.stream and definition.key_prefixes:
-        raise InvalidArgument("only a bucket has keys: name a stream's subjects", field="key_prefixes")
+        raise InvalidArgument("a stream has no keys: filter it by subjects", field="key_prefixes")
     for field, filters in (("key_prefixes", definition.key_prefixes), ("subjects", definition.subjects)):
         if len(filters) > FILTERS_MAX or not all(filters):
             raise InvalidArgument(

@@ -132,7 +132,7 @@ def check_config(config: TopicConfig, kind: Kind, source: str = "") -> None:
     _check_bounds(config)
     if config.discard is Discard.REJECT and not (config.cap_records or config.cap_bytes):
         raise InvalidConfig(
-            "discard REJECT needs a cap to refuse by: set cap_records or cap_bytes, or leave discard OLD",
+            "discard REJECT needs a cap: set cap_records or cap_bytes, or use discard OLD",
             field="config.discard",
         )
     if config.durability is not Durability.EPHEMERAL:
@@ -145,7 +145,7 @@ def check_config(config: TopicConfig, kind: Kind, source: str = "") -> None:
         )
     if source:
         raise InvalidConfig(
-            f"durability EPHEMERAL is not for a topic with a source, here {source}: its position outlives the records",
+            f"durability EPHEMERAL is not for a topic with a source ({source}): its position outlives the records",
             field="config.durability",
             source=source,
         )
@@ -159,13 +159,13 @@ def merged(config: TopicConfig, change: ConfigChange, kind: Kind, source: str = 
         is both set and removed.
     """
     if change.clear_priority and change.priority is not None:
-        message = "priority and clear_priority are both given: one sets what the other takes away"
+        message = "priority and clear_priority are both set: leave one out"
         raise InvalidConfig(message, field="config.priority")
     updated = changed(config, change)
     if (config.durability is Durability.EPHEMERAL) is not (updated.durability is Durability.EPHEMERAL):
         raise InvalidConfig(
-            f"durability {config.durability.name} cannot become durability {updated.durability.name}: whether a topic's "
-            "records are on disk is settled when it is made",
+            f"durability {config.durability.name} cannot become durability {updated.durability.name}: "
+            "whether a topic is EPHEMERAL is fixed at creation",
             field="config.durability",
             durability=config.durability.name,
             askedDurability=updated.durability.name,
@@ -205,5 +205,5 @@ def _check_bounds(config: TopicConfig) -> None:
 
 def _check_within(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        message = f"{name} is {value}, which is not within {least} and {most}"
+        message = f"{name} is {value}, not within {least} to {most}"
         raise InvalidConfig(message, field=f"config.{name}", value=value, valueMin=least, valueMax=most)

@@ -209,4 +209,4 @@ def check_length(length: int) -> None:
         MalformedColumns: it reaches 2^31 bytes.
     """
     if length >= COLUMN_BYTES_END:
-        raise MalformedColumns(f"a column of {length} bytes; its end is {COLUMN_BYTES_END}", lengthBytes=length)
+        raise MalformedColumns(f"a column of {length} bytes, not below {COLUMN_BYTES_END}", lengthBytes=length)

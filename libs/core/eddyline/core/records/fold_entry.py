@@ -66,16 +66,16 @@ def decode_entry(key: bytes, value: bytes) -> Record:
         seq, ts_ms, source_ts_ns = PLACE.unpack_from(value, SHAPE.size)
         return _new_record((seq, ts_ms, source_ts_ns, _PUT, key, value[HEAD_BYTES:], None, None, (), b""))
     if len(value) < HEAD_BYTES:
-        raise _corrupt(key, f"{len(value)} bytes are too few")
+        raise _corrupt(key, f"{len(value)} bytes, at least {HEAD_BYTES}")
     form, flags, version_len, tag_len, node_len, meta_len, zero, seq, ts_ms, source_ts_ns = HEAD.unpack_from(value)
     if form != FORMAT or zero or flags > HAS_DATA | HAS_TAG | HAS_NODE:
-        raise _corrupt(key, f"format {form}, flags {flags}")
+        raise _corrupt(key, f"unknown format {form} or flags {flags}")
     tag_at = HEAD_BYTES + version_len
     node_at = tag_at + tag_len
     meta_at = node_at + node_len
     data_at = meta_at + meta_len
     if data_at > len(value):
-        raise _corrupt(key, f"{len(value)} bytes hold less than the lengths say")
+        raise _corrupt(key, f"{len(value)} bytes are fewer than its lengths add up to")
     try:
         return Record(
             seq,

@@ -50,11 +50,11 @@ def gap_of(record_seq: int, data: bytes) -> Gap:
         raise MalformedColumns(message, field="data", lengthBytes=len(data), leastBytes=_HEAD.size)
     version, reason, identity_length, zero, first, last = _HEAD.unpack_from(data)
     if version != _FORMAT or zero != 0 or len(data) != _HEAD.size + identity_length:
-        raise MalformedColumns("a gap payload does not follow its grammar", field="data")
+        raise MalformedColumns("a gap payload is malformed", field="data")
     identity = data[_HEAD.size :]
     gap_reason = reason_of(reason)
     if last < first and (last or gap_reason not in OF_SOURCE):
-        raise MalformedColumns("a gap payload ends before it begins", field="data")
+        raise MalformedColumns("a gap payload has a last seq below its first", field="data")
     if gap_reason in OF_SOURCE:
         return Gap(
             record_seq,

@@ -55,7 +55,7 @@ def encode_meta(entries: Iterable[MetaEntry]) -> bytes:
         except UnicodeEncodeError as error:
             raise MalformedColumns("a meta name is not UTF-8", field="meta") from error
         if len(name) > 0xFFFF:
-            message = f"a meta name has {len(name)} bytes; a cell's bound is {META_BYTES_MAX}"
+            message = f"a meta name has {len(name)} bytes, a meta cell at most {META_BYTES_MAX}"
             raise RecordTooLarge(message, field="meta", sizeBytes=len(name), limitBytes=META_BYTES_MAX)
         parts += (_NAME_LENGTH.pack(len(name)), name, _VALUE_LENGTH.pack(len(value)), value)
     return b"".join(parts)
@@ -77,7 +77,7 @@ def decode_meta(cell: bytes) -> tuple[MetaEntry, ...]:
             offset = value_start + _VALUE_LENGTH.unpack_from(cell, name_end)[0]
             entries.append(MetaEntry(cell[name_start:name_end].decode(), cell[value_start:offset]))
     except (StructError, UnicodeDecodeError) as error:
-        raise MalformedColumns("a meta cell does not follow its grammar", field="meta") from error
+        raise MalformedColumns("a meta cell is malformed", field="meta") from error
     if offset != end:
         raise MalformedColumns("a meta cell ends within a value", field="meta")
     return tuple(entries)

@@ -62,7 +62,7 @@ def validated(batch: Batch, *, source: bool = False, default_op: int = 0) -> Bat
         BatchTooLarge: more records than an append may carry.
     """
     if batch.first_seq or batch.seqs or batch.ts_ms or batch.ts_ms_each:
-        raise MalformedColumns("seqs and commit times are the store's: unset in an append", field="first_seq")
+        raise MalformedColumns("an append must not set seqs or commit times", field="first_seq")
     check_count(batch.count)
     ops = batch.ops
     if ops and default_op:
@@ -85,7 +85,7 @@ def validated_answer(batch: Batch) -> Batch:
         if buffer and len(buffer) != 8 * batch.count:
             raise _wrong_length(name, len(buffer), 8 * batch.count)
     if not batch.seqs and batch.first_seq + batch.count > 1 << 64:
-        raise MalformedColumns("seqs run past the last one", field="first_seq")
+        raise MalformedColumns("seqs exceed the largest seq", field="first_seq")
     checked = _checked(batch, batch.ops)
     _check_records(checked, source=True)
     return checked
@@ -111,7 +111,7 @@ def check_count(count: int) -> None:
         BatchTooLarge: it is above the limit.
     """
     if count > APPEND_RECORDS_MAX:
-        message = f"{count} records, at most {APPEND_RECORDS_MAX} an append"
+        message = f"{count} records in an append, at most {APPEND_RECORDS_MAX}"
         raise BatchTooLarge(message, count=count, limit=APPEND_RECORDS_MAX)
 
 
@@ -123,7 +123,7 @@ def check_ops(batch: Batch) -> None:
     """
     unknown = b"" if batch.ops is None else bytes(batch.ops).translate(None, _KNOWN_OPS)
     if unknown:
-        raise InvalidOp(f"op {unknown[0]} is none of the contract's", field="op", op=unknown[0])
+        raise InvalidOp(f"unknown op {unknown[0]}", field="op", op=unknown[0])
 
 
 def _checked(batch: Batch, ops: Buffer | None) -> Batch:
@@ -134,7 +134,7 @@ def _checked(batch: Batch, ops: Buffer | None) -> Batch:
             raise _wrong_length("ops", len(ops), count)
         unknown = bytes(ops).translate(None, _KNOWN_OPS)
         if unknown:
-            raise MalformedColumns(f"ops has {unknown[0]}, which is no op", field="ops", op=unknown[0])
+            raise MalformedColumns(f"ops has the unknown op {unknown[0]}", field="ops", op=unknown[0])
     if times and len(times) != 8 * count:
         raise _wrong_length("source_ts_ns", len(times), 8 * count)
     key = batch.key and _fitting(batch.key, count, "key")
@@ -176,7 +176,7 @@ def _fitting(column: Column, count: int, field: str, *, absence: bool = True) ->
         raise _wrong_length(f"{field}.offsets", len(offsets), 4 * count + 4)
     if length >= COLUMN_BYTES_END:
         raise MalformedColumns(
-            f"{field} has {length} bytes; its end is {COLUMN_BYTES_END}",
+            f"{field} has {length} bytes, not below {COLUMN_BYTES_END}",
             field=field,
             lengthBytes=length,
             limitBytes=COLUMN_BYTES_END,
@@ -208,7 +208,7 @@ def _ascend(offsets: Buffer, count: int) -> bool:
 def _fitting_validity(column: Column, count: int, field: str, *, absence: bool) -> Column | None:
     assert column.validity is not None
     if not absence:
-        raise MalformedColumns(f"{field} knows no absence: its validity must be empty", field=field)
+        raise MalformedColumns(f"{field} cannot be absent: its validity must be empty", field=field)
     if len(column.validity) != (count + 7) // 8:
         raise _wrong_length(f"{field}.validity", len(column.validity), (count + 7) // 8)
     bits = int.from_bytes(column.validity, "little") & ((1 << count) - 1)
@@ -282,10 +282,10 @@ def _check_gaps(batch: Batch) -> None:
     for index in (batch.ops_array() == Op.GAP).nonzero()[0].tolist():
         gap = gap_of(0, batch.slice(index, index + 1).to_rows()[0].data or b"")
         if gap.reason not in OF_SOURCE:
-            message = f"record {index}: a gap of reason {gap.reason} is not a source's to tell"
+            message = f"record {index}: a source may not report a gap of reason {gap.reason}"
             raise MalformedColumns(message, field="data", index=index, reason=gap.reason)
 
 
 def _wrong_length(field: str, length: int, expected: int) -> MalformedColumns:
-    message = f"{field} has {length} bytes where the count asks for {expected}"
+    message = f"{field} has {length} bytes where the count needs {expected}"
     return MalformedColumns(message, field=field, lengthBytes=length, expectedBytes=expected)

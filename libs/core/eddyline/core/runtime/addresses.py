@@ -29,6 +29,6 @@ def check_loopback(listen: str) -> None:
     """
     if not is_loopback(listen):
         raise SettingsError(
-            f"refusing to listen on {listen}: whoever reaches it may read it, so only loopback is safe (127.0.0.1, [::1] or"
+            f"refusing to listen on {listen}: this endpoint has no key, so only loopback is safe (127.0.0.1, [::1] or"
             " localhost)"
         )

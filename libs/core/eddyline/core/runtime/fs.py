@@ -54,7 +54,7 @@ class Locked(Exception):
     """
 
     def __init__(self, path: Path, holder: str) -> None:
-        super().__init__(f"{path} is held by {holder or 'a process that has not said its name yet'}")
+        super().__init__(f"{path} is held by {holder or 'a process that has not written its name yet'}")
         self.path = path
         self.holder = holder
 

@@ -100,18 +100,18 @@ class CommonSettings:
         if not self.cluster_id:
             raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID is empty")
         if not _CLUSTER_ID.fullmatch(self.cluster_id):
-            raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID takes up to 128 printable ASCII characters, no spaces")
+            raise SettingsError(f"{COMMON_PREFIX}CLUSTER_ID must be 1 to 128 printable ASCII characters, no spaces")
         if not 1 <= len(self.store_addresses) <= STORE_SHARDS_MAX:
             raise SettingsError(
                 f"{COMMON_PREFIX}STORE_ADDRESSES names {len(self.store_addresses)} shards, not 1 to {STORE_SHARDS_MAX}"
             )
         if len(set(self.store_addresses)) != len(self.store_addresses):
-            raise SettingsError(f"{COMMON_PREFIX}STORE_ADDRESSES names a store twice; each is one shard, in order")
+            raise SettingsError(f"{COMMON_PREFIX}STORE_ADDRESSES names an address twice; each is one shard")
         advertised, stores = len(self.store_advertised_addresses), len(self.store_addresses)
         if advertised not in (0, 1, stores):
             raise SettingsError(
-                f"{COMMON_PREFIX}STORE_ADVERTISED_ADDRESSES has {advertised} addresses, and there are {stores} stores: "
-                f"one for each, in order, or one for all"
+                f"{COMMON_PREFIX}STORE_ADVERTISED_ADDRESSES has {advertised} addresses for {stores} stores: "
+                f"set one for each, in order, or one for all"
             )
         for role in ("store", "ingest", "delivery"):
             for name in (f"{role}_addresses", f"{role}_advertised_addresses"):
@@ -124,15 +124,13 @@ class CommonSettings:
         check_range(f"{COMMON_PREFIX}OTLP_INTERVAL_MS", self.otlp_interval_ms, *OTLP_INTERVAL_MS_RANGE)
         check_range(f"{COMMON_PREFIX}TRACE_RATIO", self.trace_ratio, 0, 1)
         if self.trace_ratio and not self.otlp_url:
-            raise SettingsError(f"{COMMON_PREFIX}TRACE_RATIO needs {COMMON_PREFIX}OTLP_URL, where traces go")
+            raise SettingsError(f"{COMMON_PREFIX}TRACE_RATIO needs {COMMON_PREFIX}OTLP_URL, the traces' collector")
         if bool(self.tls_cert) is not bool(self.tls_key):
             raise SettingsError(
                 f"{COMMON_PREFIX}TLS_CERT and {COMMON_PREFIX}TLS_KEY go together; one of them is not set"
             )
         if self.tls_client_ca and not self.tls_cert:
-            raise SettingsError(
-                f"{COMMON_PREFIX}TLS_CLIENT_CA asks for certificates of clients, and needs TLS_CERT itself"
-            )
+            raise SettingsError(f"{COMMON_PREFIX}TLS_CLIENT_CA needs {COMMON_PREFIX}TLS_CERT too")
         check_range(f"{COMMON_PREFIX}KEY_REQUESTS_MAX", self.key_requests_max, 0, KEY_QUOTA_MAX)
         check_range(f"{COMMON_PREFIX}KEY_WATCHES_MAX", self.key_watches_max, 0, KEY_QUOTA_MAX)
 

@@ -111,7 +111,7 @@ def _checked(decode: Decode[Request] | None) -> Decode[Request] | None:
         try:
             return decode(message)
         except DecodeError as error:
-            raise InvalidArgument("the request is not a message of this call") from error
+            raise InvalidArgument("the request cannot be decoded as this call's message") from error
 
     return checked
 
@@ -177,7 +177,7 @@ async def _abort(context: Context, error: Exception, method: str, new_id: NewId)
     if not isinstance(error, EddylineError):
         error_id = new_id()
         _log(error, method, error_id)
-        error = Internal(f"internal error; the role's log has it under the id {error_id}", id=error_id)
+        error = Internal(f"internal error; search the role's log for id {error_id}", id=error_id)
     code, message, trailing_metadata = to_status(error)
     try:
         await context.abort(code, message, trailing_metadata)

@@ -42,7 +42,7 @@ def not_after(chain: bytes) -> datetime:
     try:
         return _first(chain).not_valid_after_utc
     except ValueError:
-        raise ValueError("it has no date on which it expires") from None
+        raise ValueError("its expiry date cannot be read") from None
 
 
 def validities(pem: bytes) -> list[Validity]:
@@ -73,7 +73,7 @@ def has_supported_key(chain: bytes) -> bool:
     except UnsupportedAlgorithm:
         return False
     except ValueError:
-        raise ValueError("it does not say what its key is") from None
+        raise ValueError("its key cannot be read") from None
     if isinstance(key, rsa.RSAPublicKey):
         return certificate.public_key_algorithm_oid != PublicKeyAlgorithmOID.RSASSA_PSS
     return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1)
@@ -82,7 +82,7 @@ def has_supported_key(chain: bytes) -> bool:
 def _first(chain: bytes) -> Certificate:
     match = _PEM.search(chain)
     if match is None:
-        raise ValueError("there is no certificate in it")
+        raise ValueError("it has no certificate")
     return _load(match[0])
 
 

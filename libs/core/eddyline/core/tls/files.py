@@ -86,7 +86,7 @@ def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
     try:
         context.load_cert_chain(chain, key, password=refuse_password)
         if not has_supported_key(certificate.chain):
-            raise ValueError("its key is none that gRPC signs with: RSA, or ECDSA on P-256 or P-384, is needed")
+            raise ValueError("gRPC cannot sign with its key: use RSA, or ECDSA on P-256 or P-384")
     except (OSError, ValueError) as error:
         raise MalformedTls(f"{chain} with {key} cannot be used: {tls_error_text(error)}") from None
     except ImportError:
@@ -132,7 +132,7 @@ def refuse_password() -> str:
         ValueError: always.
     """
     # Without a callback OpenSSL reads from the terminal, and a starting service waits until it is killed.
-    raise ValueError("the key is encrypted; a key without a passphrase is needed")
+    raise ValueError("the key is encrypted; use a key without a passphrase")
 
 
 def tls_error_text(error: Exception) -> str:

@@ -55,7 +55,7 @@ class ClusterIdInterceptor(grpc.aio.ServerInterceptor):
     def _refusing(self, handler: Handler, called_by: str) -> Handler:
         async def refuse(_request: object, _context: object) -> NoReturn:
             raise ClusterMismatch(
-                f"this store is of cluster {self._cluster_id}, the caller of cluster {called_by}",
+                f"this store belongs to cluster {self._cluster_id}, the caller to cluster {called_by}",
                 clusterId=self._cluster_id,
             )
 

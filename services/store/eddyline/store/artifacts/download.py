@@ -65,7 +65,7 @@ class ArtifactDownload:
             raise not_found(topic, name[:64])
         encoded = artifact_store.manifest(topic, name)
         if expected and hash_of(encoded) != expected:
-            raise invalid(name, "its manifest is not the one that the pointer means")
+            raise invalid(name, "the hash of its manifest differs from the pointer")
         self.name = name
         self.is_latest = bool(expected) or _latest(artifact_store, topic) == name
         self.manifest: ArtifactManifest = decode_named_manifest(name, encoded)
@@ -106,7 +106,7 @@ class ArtifactDownload:
         if size != file.size:
             raise invalid(self.name, f"{file.path} has {size} bytes, not {file.size}")
         if digest.hexdigest() != file.blake3:
-            raise invalid(self.name, f"{file.path} is not what was written")
+            raise invalid(self.name, f"{file.path} fails its checksum")
 
     def batches(self, paths: Sequence[Path], scratch: Path, job: ArtifactJob) -> Iterator[Batch]:
         """Yield the entries of fetched files in order of keys, with checks; check their number at the end.

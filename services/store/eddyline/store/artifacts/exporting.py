@@ -78,7 +78,9 @@ class ExclusiveJob:
     def __enter__(self) -> None:
         """Raise TooManyScans if another one runs."""
         if self._is_taken:
-            raise TooManyScans("another fold is being exported or imported", scansMax=1, retryAfterMs=RETRY_AFTER_MS)
+            raise TooManyScans(
+                "another fold is being exported or imported; one at a time", scansMax=1, retryAfterMs=RETRY_AFTER_MS
+            )
         self._is_taken = True
 
     def __exit__(self, *_: object) -> None:
@@ -133,7 +135,9 @@ class FoldExport:
             raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
         check_fold(topic)
         if not topic.head_seq:
-            raise InvalidArgument(f"topic {topic.name} has had no record: there is nothing to export", field="topic")
+            raise InvalidArgument(
+                f"topic {topic.name} has never had a record: there is nothing to export", field="topic"
+            )
         self._gate.check_disk()
         pending = PendingView(self._fold, topic.id)
         with self._exclusive_job:
@@ -241,5 +245,5 @@ def _verify_count(paths: list[Path], scratch: Path, count: int, job: ArtifactJob
         raise ArtifactsUnreachable(f"artifacts: {error.message}", cause="DataCorrupt") from error
     if read_count != count:
         raise ArtifactsUnreachable(
-            f"artifacts: of {count} entries {read_count} could be read back", cause="DataCorrupt"
+            f"artifacts: {read_count} of {count} entries could be read back", cause="DataCorrupt"
         )

@@ -224,8 +224,12 @@ class FoldImport:
             raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name)
         position = topic.writers.get(topic.source).position if topic.source else b""
         if topic.staged_seq or topic.base is not None or position:
-            had = "has had records" if topic.staged_seq else f"has source {topic.source}, which has a position already"
-            raise TopicNotEmpty(f"topic {topic.name} {had}; an import needs a new topic", topic=topic.name)
+            had = (
+                "has, or had, records"
+                if topic.staged_seq
+                else f"has source {topic.source}, which already has a position"
+            )
+            raise TopicNotEmpty(f"topic {topic.name} {had}; import into a new topic", topic=topic.name)
 
     async def _commit(self, topic: Topic, staged: StagedArtifact) -> None:
         manifest = staged.manifest
@@ -291,7 +295,7 @@ def check_source(topic: str, name: str, manifest: ArtifactManifest, definition: 
         return
     if manifest.source is None or not manifest.position:
         raise ArtifactMismatch(
-            f"topic {topic} has source {definition.name}, artifact {name} has none that it could go on from",
+            f"topic {topic} has source {definition.name}, artifact {name} has no position to continue it from",
             topic=topic,
             artifact=name,
         )

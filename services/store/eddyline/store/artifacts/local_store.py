@@ -70,7 +70,7 @@ class LocalArtifactStore:
                 lock = self._fs.lock(directory / _LOCK, self._holder.encode())
         except Locked as error:
             raise TooManyScans(
-                f"an artifact of topic {topic} is being written by {error.holder}",
+                f"an artifact of topic {topic} is being written by {error.holder}; one at a time",
                 scansMax=1,
                 retryAfterMs=_RETRY_AFTER_MS,
             ) from error

@@ -186,7 +186,7 @@ def decode_manifest(encoded: bytes, name: str) -> ArtifactManifest:
     body = _unsealed(encoded, MAGIC, name)
     try:
         if body["kind"] != _KIND:
-            raise ValueError(f"kind {body['kind']}")
+            raise ValueError(f"unknown kind {body['kind']}")
         files = tuple(ArtifactFile(file["path"], file["size"], file["blake3"]) for file in body["files"])
         _check_files(files)
         source = body.get("source")
@@ -205,7 +205,7 @@ def decode_manifest(encoded: bytes, name: str) -> ArtifactManifest:
             position=b64decode(body.get("position", ""), validate=True),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise invalid(name, f"its manifest does not say what one says: {error}") from error
+        raise invalid(name, f"its manifest is malformed: {error}") from error
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
@@ -233,7 +233,7 @@ def decode_pointer(encoded: bytes, topic: str) -> Pointer:
     body = _unsealed(encoded, POINTER_MAGIC, name)
     try:
         if not is_artifact_name(body["name"]) or not _HASH.fullmatch(body["manifest"]):
-            raise ValueError("it names no artifact")
+            raise ValueError("it names no valid artifact")
         return Pointer(
             body["name"],
             _number(body["epoch"]),
@@ -242,7 +242,7 @@ def decode_pointer(encoded: bytes, topic: str) -> Pointer:
             body["manifest"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise invalid(name, f"it does not say what one says: {error}") from error
+        raise invalid(name, f"it is malformed: {error}") from error
 
 
 def invalid(name: str, what: str) -> ArtifactInvalid:
@@ -252,12 +252,12 @@ def invalid(name: str, what: str) -> ArtifactInvalid:
 
 def _check_files(files: tuple[ArtifactFile, ...]) -> None:
     if len({file.path for file in files}) != len(files):
-        raise ValueError("a file is there twice")
+        raise ValueError("a file is listed twice")
     for file in files:
         if not _PATH.fullmatch(file.path):
-            raise ValueError(f"{file.path!r} is no path of a table")
+            raise ValueError(f"{file.path!r} is not the path of a table")
         if not _HASH.fullmatch(file.blake3):
-            raise ValueError(f"{file.path} has no hash")
+            raise ValueError(f"{file.path} has no valid hash")
         _number(file.size, least=1)
 
 
@@ -274,9 +274,9 @@ def _unsealed(encoded: bytes, magic: str, name: str) -> dict[str, Any]:
         body = json.loads(line)
         body_magic, schema = body["magic"], body["schema"]
     except (ValueError, KeyError, TypeError) as error:
-        raise invalid(name, f"it does not say what it is: {error}") from error
+        raise invalid(name, f"it has no magic or schema: {error}") from error
     if body_magic != magic:
-        raise invalid(name, f"it is no {magic}")
+        raise invalid(name, f"its magic is not {magic}")
     if schema != SCHEMA:
         raise invalid(name, f"it has schema {schema}, this version reads {SCHEMA}")
     return dict(body)
@@ -284,13 +284,13 @@ def _unsealed(encoded: bytes, magic: str, name: str) -> dict[str, Any]:
 
 def _number(value: object, *, least: int = 0) -> int:
     if type(value) is not int or not least <= value < _U64:
-        raise ValueError(f"{value!r} is no number from {least} on")
+        raise ValueError(f"{value!r} is not a number of at least {least}")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not a string")
     return value
 
 

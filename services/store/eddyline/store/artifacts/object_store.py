@@ -113,7 +113,7 @@ class ObjectArtifactStore:
                     continue
             return pointer
         raise ArtifactsUnreachable(
-            f"the pointer of topic {topic} was replaced by others {TRIES_MAX} times", cause="PreconditionError"
+            f"the pointer of topic {topic} was replaced by other writers {TRIES_MAX} times", cause="PreconditionError"
         )
 
     def pointer(self, topic: str) -> Pointer | None:
@@ -216,15 +216,15 @@ def open_remote(url: str, scratch: Path) -> ObjectArtifactStore:
             retry_config={"retry_timeout": timedelta(seconds=RETRY_S_MAX)},
         )
     except (BaseError, ValueError, TypeError) as error:
-        raise ValueError(f"{url} is no URL of an object store: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{url} is not the URL of an object store: {str(error).splitlines()[0]}") from error
     return ObjectArtifactStore(store, scratch)
 
 
 def no_conditional_put() -> ArtifactsNotConfigured:
     """Return the refusal of a store in which the pointer could go back."""
     return ArtifactsNotConfigured(
-        "the object store has no conditional put, so the pointer to the latest artifact could go back: use another one, or "
-        "a directory"
+        "the object store has no conditional put, so the pointer to the latest artifact could move back: use another "
+        "object store, or a directory"
     )
 
 

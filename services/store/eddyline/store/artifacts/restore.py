@@ -65,9 +65,9 @@ class FoldRestore:
         manifest = staged.manifest
         base_seq = topic.base.seq if topic.base is not None else 0
         if (manifest.store_id, manifest.epoch) != (self._store_id, topic.id):
-            why = "it is of another topic: import it into a new one"
+            why = "it belongs to another topic: import it into a new topic"
         elif not base_seq <= manifest.seq <= topic.head_seq:
-            why = f"it is of seq {manifest.seq}, and the topic needs one from {base_seq} to {topic.head_seq}"
+            why = f"it is at seq {manifest.seq}, and the topic needs seq {base_seq} to {topic.head_seq}"
         else:
             return
         raise _mismatch(topic, staged, why)
@@ -89,7 +89,7 @@ class FoldRestore:
             assert source.continues, "the artifact is no older than the base"
             await completed(self._worker.submit(partial(_read, source)))
         except DataCorrupt as error:
-            raise _mismatch(topic, staged, f"the log behind its seq {seq} is damaged too: {error.message}") from error
+            raise _mismatch(topic, staged, f"the log after its seq {seq} is damaged too: {error.message}") from error
         finally:
             source.close()
         change = SegmentChange("import", staged.next_generation, base=staged.base)

@@ -110,8 +110,8 @@ def require_artifact_store(settings: ArtifactSettings | None) -> ArtifactStore:
     """
     if settings is None or settings.artifact_store is None:
         raise ArtifactsNotConfigured(
-            "this store has no place for artifacts: set EDDYLINE_STORE_ARTIFACTS to a directory or to the URL of an object "
-            "store, and restart"
+            "this store has no location for artifacts: set EDDYLINE_STORE_ARTIFACTS to a directory or to the URL of an "
+            "object store, and restart"
         )
     return settings.artifact_store
 
@@ -127,4 +127,4 @@ def prunable(names: Sequence[str], pointer: Pointer, keep: int) -> list[str]:
 def not_found(topic: str, name: str = "") -> ArtifactNotFound:
     """Return the error about a missing artifact."""
     which = f"no artifact {name}" if name else "no artifact"
-    return ArtifactNotFound(f"there is {which} of topic {topic}", topic=topic, artifact=name)
+    return ArtifactNotFound(f"topic {topic} has {which}", topic=topic, artifact=name)

@@ -179,7 +179,7 @@ class EraseJob:
                 return
             now_s = self._engine.clock.monotonic_s()
             if now_s >= end_s:
-                message = "scans of the fold keep its old files: nothing is lost, try again when they have ended"
+                message = "scans of the fold keep its old files open: try again when they have ended"
                 raise TooManyScans(message, retryAfterMs=RETRY_AFTER_MS)
             while self._engine.clock.monotonic_s() < now_s + FOLD_PAUSE_S:
                 yield progress.step(Stage.ERASE, waits=True)
@@ -223,7 +223,7 @@ class EraseJob:
         await self._garbage.sweep()
         while any(map(self._garbage.has_files_of, topic_ids)):
             if self._engine.clock.monotonic_s() >= end_s:
-                message = "readers keep replaced files: nothing is lost, try again when they have ended"
+                message = "readers keep replaced files open: try again when they have ended"
                 raise TooManyScans(message, retryAfterMs=RETRY_AFTER_MS)
             yield progress.step(Stage.ERASE, waits=True)
             await self._garbage.sweep()
@@ -270,5 +270,7 @@ def _erased(engine: Engine, topic_id: int) -> bool:
 
 def _as_domain_error(error: EddylineError | OSError) -> EddylineError | OSError:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return DiskFloor("the disk is full: what was deleted cannot be rewritten", retryAfterMs=RETRY_AFTER_MS)
+        return DiskFloor(
+            "the disk is full: files with deleted records cannot be rewritten", retryAfterMs=RETRY_AFTER_MS
+        )
     return error

@@ -83,7 +83,7 @@ class ErasureQueue:
             Throttled: `REQUESTS_MAX` requests wait already. NotReady: the store stops. All errors of `EraseJob.erase`.
         """
         if len(self._requests) >= REQUESTS_MAX:
-            raise Throttled(f"{REQUESTS_MAX} erasures wait already", retryAfterMs=RETRY_AFTER_MS)
+            raise Throttled(f"{REQUESTS_MAX} erasures are waiting, the maximum", retryAfterMs=RETRY_AFTER_MS)
         request = _ErasureRequest(topic)
         self._requests.append(request)
         self.on_request()

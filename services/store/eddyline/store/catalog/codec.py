@@ -160,7 +160,7 @@ def decode_head(value: bytes, file: str) -> CatalogHead:
             ),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise corrupt(HEAD_KEY, f"is no head of a catalog: {error}", file) from error
+        raise corrupt(HEAD_KEY, f"is not a catalog head: {error}", file) from error
 
 
 def encode_topic(entry: TopicEntry) -> EncodedTopic:
@@ -230,7 +230,7 @@ def decode_topic(key: bytes, record: bytes, pieces: Mapping[bytes, bytes], file:
         _check_format(key, body[0], file, newest=STOP_FORMAT)
         return _decode_body(key, body, pieces, file)
     except (StructError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise corrupt(key, f"is no topic of a catalog: {error}", file) from error
+        raise corrupt(key, f"is not a catalog topic: {error}", file) from error
 
 
 def _decode_body(key: bytes, body: bytes, pieces: Mapping[bytes, bytes], file: str) -> TopicEntry:
@@ -316,9 +316,9 @@ def _parts(key: bytes, tail: bytes, sizes: Sequence[int], pieces: Mapping[bytes,
         parts.append(part)
         offset = end
     if offset != len(tail):
-        raise corrupt(key, f"is {len(tail)} bytes behind its source, not {offset}", file)
+        raise corrupt(key, f"is {len(tail)} bytes after its source, not {offset}", file)
     if len(named) != len(pieces):
-        raise corrupt(key, f"names {len(named)} pieces, and {len(pieces)} are there", file)
+        raise corrupt(key, f"names {len(named)} pieces, and has {len(pieces)}", file)
     return parts
 
 
@@ -412,7 +412,7 @@ def _decode_source(part: bytes, record_format: int) -> SourceEntry:
         position, offset = _read_prefixed(part, offset)
         stop = SourceStop(state.decode(), reason.decode(), position)
     if offset != len(part) or paused > 1:
-        raise ValueError("bytes behind a source")
+        raise ValueError("bytes after a source")
     texts = name.decode(), bucket.decode(), fence, holder.decode(), lease_ms, settings.decode()
     return SourceEntry(*texts, paused=bool(paused), resync_serial=resync_serial, stop=stop)
 

@@ -76,7 +76,7 @@ class CatalogDiff:
             elif has_head and len(key) == TOPIC_KEY.size and key.startswith(TOPIC_PREFIX):
                 record = item
             else:
-                raise corrupt(key, "belongs to no topic" if has_head else "is there without a head", self._file)
+                raise corrupt(key, "belongs to no topic" if has_head else "has no head before it", self._file)
         if record is not None:
             yield self._topic(record, pieces)
         self._read = True

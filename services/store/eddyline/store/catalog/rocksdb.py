@@ -197,7 +197,7 @@ def open_read_only(path: Path) -> RocksCatalog:
 
 def _lost(path: Path, how: str) -> CatalogLost:
     return CatalogLost(
-        f"the catalog {path} {how}. Nothing was changed; put back the catalog that belongs to this directory, or restore "
+        f"the catalog {path} {how}. Nothing was changed; put back this directory's catalog, or restore "
         "the directory from a copy",
         path=str(path),
     )

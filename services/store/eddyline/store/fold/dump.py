@@ -102,7 +102,7 @@ def check_dump(topic_id: int, batch: Batch, last_key: bytes | None, applied_seq:
         raise _no_dump(topic_id, "keys are not ascending")
     seqs = batch.seq_array()
     if int(seqs.min()) == 0 or int(np.max(seqs)) > applied_seq:
-        raise _no_dump(topic_id, f"a row is of no seq from 1 to {applied_seq}")
+        raise _no_dump(topic_id, f"a row has a seq outside 1 to {applied_seq}")
     last = keys[-1]
     assert last is not None
     return last

@@ -84,7 +84,7 @@ def _text(value: bytes, what: str) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise _corrupt(f"{what} is no text: {value.hex()}") from error
+        raise _corrupt(f"{what} is not UTF-8: {value.hex()}") from error
 
 
 def _corrupt(cause: str) -> DataCorrupt:

@@ -241,7 +241,9 @@ class RocksFold:
     ) -> RocksView:
         views = self._views if counted else self._own_views
         if counted and len(views) >= VIEWS_MAX:
-            raise TooManyScans(f"{VIEWS_MAX} scans are open", scansMax=VIEWS_MAX, retryAfterMs=RETRY_AFTER_MS)
+            raise TooManyScans(
+                f"{VIEWS_MAX} scans are open, the maximum", scansMax=VIEWS_MAX, retryAfterMs=RETRY_AFTER_MS
+            )
         prefix = TOPIC.pack(topic_id)
         with translated(self._note_damage):
             first = prefix + key_after(key_prefix, after_key)

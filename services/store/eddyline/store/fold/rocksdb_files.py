@@ -54,7 +54,7 @@ def check_whole(path: Path) -> None:
     """
     names = {file.name for file in path.iterdir()} if path.exists() else set[str]()
     if DAMAGED in names:
-        raise DataCorrupt("fold: it was found damaged before", file="fold", offset=0)
+        raise DataCorrupt("fold: it is marked as damaged", file="fold", offset=0)
     if _ROOT not in names and any(name.endswith(".sst") or name.startswith("MANIFEST") for name in names):
         raise DataCorrupt(f"fold: its file {_ROOT} is missing", file="fold", offset=0)
 

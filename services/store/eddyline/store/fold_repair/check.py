@@ -98,5 +98,5 @@ def _line(finding: KeyFinding) -> str:
     if finding.kind is FindingKind.MISSING:
         return f"key {text} is missing"
     if finding.kind is FindingKind.EXTRA:
-        return f"key {text} is there and should not be"
+        return f"key {text} exists and should not"
     return f"key {text} differs in {', '.join(finding.fields)}"

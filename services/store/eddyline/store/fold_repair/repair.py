@@ -90,7 +90,7 @@ class FoldRepair:
         try:
             if topic.base_wanted and not topic.fold_lost and not applied:
                 raise DataCorrupt(
-                    f"topic {topic.name}: its fold had more than its log, and was lost before a base was made of it",
+                    f"topic {topic.name}: its fold was ahead of its log, and was lost before a base was written",
                     file="fold",
                     offset=0,
                 )

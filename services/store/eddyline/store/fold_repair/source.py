@@ -186,7 +186,11 @@ class FoldSource:
 
     def _on_missing(self, first_seq: int, last_seq: int) -> None:
         self._on_damage(
-            DataCorrupt(f"seqs among {first_seq} to {last_seq} of a topic are in no file", file="log", offset=first_seq)
+            DataCorrupt(
+                f"seqs among {first_seq} to {last_seq} of a topic are missing from all files",
+                file="log",
+                offset=first_seq,
+            )
         )
 
     def _on_damage(self, error: DataCorrupt) -> None:

@@ -89,7 +89,7 @@ class VerifyFold:
             raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
         check_fold(topic)
         if self._is_busy:
-            raise TooManyScans("another fold is being checked", scansMax=1, retryAfterMs=RETRY_AFTER_MS)
+            raise TooManyScans("another fold is being checked; one at a time", scansMax=1, retryAfterMs=RETRY_AFTER_MS)
         self._is_busy = True
         base = topic.base
         try:
@@ -102,13 +102,15 @@ class VerifyFold:
             if topic.deleted:
                 raise TopicNotFound(f"topic {topic.name} was deleted", topic=topic.name) from error
             if topic.base is not base:
-                raise ScanExpired(f"topic {topic.name} has got another base meanwhile: check it again") from error
+                raise ScanExpired(f"topic {topic.name} got a new base during the check: check it again") from error
             if _is_left(topic, error):
-                raise ScanExpired(f"the log of topic {topic.name} was sealed meanwhile: check it again") from error
+                raise ScanExpired(
+                    f"the log of topic {topic.name} was sealed during the check: check it again"
+                ) from error
             with self._entries.counting_damage():
                 raise
         except (FoldFailed, FoldStalled, OSError) as error:
-            raise DiskFloor(f"a second fold cannot be made: {error}", retryAfterMs=RETRY_AFTER_MS) from error
+            raise DiskFloor(f"a second fold cannot be created: {error}", retryAfterMs=RETRY_AFTER_MS) from error
         finally:
             self._is_busy = False
 
@@ -127,7 +129,7 @@ class VerifyFold:
     async def _with_scratch(self, topic: Topic, source: FoldSource, view: FoldView, stack: AsyncExitStack) -> FoldCheck:
         scratch, worker = self._scratch, self._worker
         if scratch is None:
-            raise NotYet("this store has no place for a second fold")
+            raise NotYet("this store cannot create a second fold to compare with")
 
         async def removed() -> None:
             await completed(worker.submit(scratch.close))

@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.frame import Frame
     from eddyline.store.storage.wal.wal import Location
 
-_AT_START: Final = "nothing: the next start settles it"
-_SET_ASIDE: Final = "move it elsewhere, or let the next start move it to orphans/"
-_NOT_OURS: Final = "move it out of the data directory: a start is refused while it is there"
+_AT_START: Final = "nothing: the next start removes or renames it"
+_SET_ASIDE: Final = "move it away, or let the next start move it to orphans/"
+_NOT_OURS: Final = "move it out of the data directory: the store does not start with it"
 
 
 class NoDirectory(Exception):
-    """The path is no store's data directory."""
+    """The path is not a store's data directory."""
 
 
 class Summary(NamedTuple):
@@ -106,9 +106,9 @@ class DirectoryCheck:
         """
         layout, fs = self._layout, self._fs
         if not layout.data_dir.is_dir():
-            raise NoDirectory(f"{layout.data_dir} is no directory")
+            raise NoDirectory(f"{layout.data_dir} is not a directory")
         if not any(fs.exists(path) for path in (layout.identity, layout.catalog, layout.wal, layout.topics)):
-            raise NoDirectory(f"{layout.data_dir} is no store's data directory")
+            raise NoDirectory(f"{layout.data_dir} is not a store's data directory")
         lock = fs.lock(layout.lock, b"") if fs.exists(layout.lock) else None
         try:
             self._check_all()
@@ -128,7 +128,7 @@ class DirectoryCheck:
 
     def _check_all(self) -> None:
         for path in foreign_at_top(self._fs, self._layout):
-            self._findings.error(path, "it is not the store's", to_do=_NOT_OURS)
+            self._findings.error(path, "it does not belong to the store", to_do=_NOT_OURS)
         identity = self._identity()
         self._progress("catalog")
         head = self._catalog(identity)
@@ -160,7 +160,7 @@ class DirectoryCheck:
         if self._fs.exists(self._layout.identity):
             return
         if self._table.all():
-            what = "it is missing, and there are topics: nobody knows whose they are, nor how the last stop was"
+            what = "it is missing, and there are topics: their cluster and the last stop are unknown"
             self._findings.error(self._layout.identity, what, to_do="put it back, or " + RESTORE)
         else:
             self._findings.warning(self._layout.identity, "it is missing", to_do="let the next start write a new one")
@@ -217,14 +217,14 @@ class DirectoryCheck:
         garbage = set(with_garbage(head, self._replay, self._layout).garbage)
         names = survey(self._fs, self._layout, self._table, wal_shards=wal_shards, garbage=garbage)
         for path in names.missing:
-            self._findings.error(path, "it is missing: the catalog or the log names it")
+            self._findings.error(path, "it is missing, and the catalog or the log names it")
         for path in names.unnamed:
             self._fs.alias(path, temporary(path))
-            self._findings.note(temporary(path), "it waits for its name", to_do=_AT_START)
+            self._findings.note(temporary(path), "it has not got its final name yet", to_do=_AT_START)
         for path in names.temporaries:
-            self._findings.note(path, "a temporary that nothing names", to_do=_AT_START)
+            self._findings.note(path, "a temporary file that neither catalog nor log names", to_do=_AT_START)
         for path in names.foreign:
-            self._findings.warning(path, "nothing names it", to_do=_SET_ASIDE)
+            self._findings.warning(path, "neither catalog nor log names it", to_do=_SET_ASIDE)
         return set(names.missing)
 
     def _missing_files(self) -> set[Path]:
@@ -328,7 +328,7 @@ def _reporting_bad_frames(
         try:
             take(frame, location)
         except (BadBody, KeyError, ValueError) as error:
-            what = f"a {frame.type.name} frame does not say what one says: {error}"
+            what = f"a {frame.type.name} frame is malformed: {error}"
             raise corrupt(wal_file(directory, location.file_number), location.offset, what) from error
 
     return on_frame

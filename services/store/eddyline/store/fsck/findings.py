@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RESTORE: Final = "restore the data directory from a copy; keep this one until that is done"
 """Action for damaged or missing bytes without another copy in the directory."""
-ASK: Final = "the store was wrong, not the disk: ask for help with the directory at hand"
+ASK: Final = "a defect of the store, not of the disk: keep the directory and report it"
 
 
 class Severity(Enum):

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from eddyline.store.log_io.files import LogFiles
     from eddyline.store.storage.layout import Layout
 
-_REBUILD_AT_START: Final = "start the store: it sets the fold aside under orphans/, and makes it anew of bases and log"
-_MOVE_AWAY: Final = "move the fold's directory out of the data directory: the next start makes it anew of bases and log"
+_REBUILD_AT_START: Final = "start the store: it moves the fold to orphans/, and rebuilds it from bases and log"
+_MOVE_AWAY: Final = "move the fold's directory out of the data directory: the next start rebuilds it from bases and log"
 _CHECK_AGAIN: Final = "the last stop was not clean: start the store, stop it, and check again"
-_REPLAYED_AT_START: Final = "nothing: the next start brings it up from the log"
-_GAP_AT_START: Final = "nothing: the next start keeps the fold, and tells what the log has lost as a gap UNSYNCED"
+_REPLAYED_AT_START: Final = "nothing: the next start applies the log to it"
+_GAP_AT_START: Final = "nothing: the next start keeps the fold, and reports the lost part of the log as a gap UNSYNCED"
 
 
 class FoldsCheck:
@@ -55,7 +55,7 @@ class FoldsCheck:
         """Check that the fold opens and belongs to the store, then compare each of `topics`."""
         if not self._path.exists():
             if topics:
-                self._findings.note(self._path, "there is no fold", to_do=_REPLAYED_AT_START)
+                self._findings.note(self._path, "the fold is missing", to_do=_REPLAYED_AT_START)
             return
         try:
             fold = self._open_fold(self._path)
@@ -80,7 +80,9 @@ class FoldsCheck:
     def _compare(self, topic: Topic, fold: Fold, scratch: Fold) -> None:
         if topic.fold_lost:
             what = f"the fold of topic {topic.name} is lost: reads of it are refused"
-            self._findings.warning(self._path, what, to_do="settle for what there is (SettleFold), or write it anew")
+            self._findings.warning(
+                self._path, what, to_do="accept the remaining entries (SettleFold), or import an artifact"
+            )
             return
         applied = fold.applied(topic.id)
         what = f"the fold of topic {topic.name} is at seq {applied}, its log at {topic.head_seq}"

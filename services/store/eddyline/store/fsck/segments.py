@@ -61,13 +61,13 @@ def _fits(path: Path, footer: Footer, expected: ExpectedFile, findings: Findings
     source, summary = footer.source, footer.summary
     ours, theirs = (source.topic_id, source.kind, source.generation, source.is_base, source.base_seq), expected.source
     if ours != (theirs.topic_id, theirs.kind, theirs.generation, theirs.is_base, theirs.base_seq):
-        findings.error(path, "it is not the file that is named so: its footer tells of another", to_do=ASK)
+        findings.error(path, "its footer is that of another file", to_do=ASK)
         return False
     if expected.summary is not None and summary != expected.summary:
         findings.error(path, f"its footer says {summary}, the catalog {expected.summary}", to_do=ASK)
         return False
     if (summary.rows, summary.file_bytes) != (expected.rows, expected.file_bytes):
-        what = f"it has {summary.rows} rows and {summary.file_bytes} bytes, the catalog says {expected.rows} and "
+        what = f"it has {summary.rows} rows and {summary.file_bytes} bytes, by the catalog {expected.rows} and "
         findings.error(path, what + str(expected.file_bytes), to_do=ASK)
         return False
     return True
@@ -86,7 +86,7 @@ def _check_batches(
             whole = False
             continue
         if not _is_in_order(batch, is_base=footer.source.is_base) or _entry(file, path, batch, entry, footer) != entry:
-            findings.error(path, "a record batch is not what its entry says", offset=entry.offset, to_do=ASK)
+            findings.error(path, "a record batch differs from its entry in the footer", offset=entry.offset, to_do=ASK)
             valid = False
         keys.add(batch.key, batch.count)
         tags.add(batch.tag, batch.count)
@@ -98,7 +98,7 @@ def _check_batches(
         footer.min_key,
         footer.max_key,
     ):
-        findings.error(path, "its filters or bounds are not those of its keys and tags", to_do=ASK)
+        findings.error(path, "its filters or key bounds do not match its keys and tags", to_do=ASK)
         valid = False
     return whole and valid
 

@@ -99,9 +99,9 @@ class TopicCheck:
     def _check_totals(self) -> None:
         topic = self._topic
         if self._count != topic.record_count:
-            self._report(f"has {self._count} live records, its numbers say {topic.record_count}")
+            self._report(f"has {self._count} live records, by its counter {topic.record_count}")
         if self._bytes != topic.record_bytes:
-            self._report(f"has {self._bytes} bytes of live records, its numbers say {topic.record_bytes}")
+            self._report(f"has {self._bytes} bytes of live records, by its counter {topic.record_bytes}")
 
     def _check_numbers(self) -> None:
         topic = self._topic
@@ -110,8 +110,8 @@ class TopicCheck:
             self._report(f"has a floor at {trim}, above its head at {topic.head_seq}")
         if topic.segmented_seq > topic.head_seq or topic.segments.last_seq > topic.segmented_seq:
             self._report(
-                f"has segments to {topic.segments.last_seq}, is said to be in segments to {topic.segmented_seq}, and ends "
-                f"at {topic.head_seq}"
+                f"has segments to seq {topic.segments.last_seq}, a segmented seq of {topic.segmented_seq}, and its "
+                f"head at {topic.head_seq}"
             )
         for one, other in pairwise(topic.segments):
             if other.summary.first_seq <= one.summary.last_seq:
@@ -120,14 +120,14 @@ class TopicCheck:
         if topic.base is not None:
             generations.append(topic.base.generation)
         if generations and max(generations) >= topic.next_generation:
-            self._report(f"has a file of generation {max(generations)}, and gives {topic.next_generation} next")
+            self._report(f"has a file of generation {max(generations)}, and its next one is {topic.next_generation}")
         if topic.deleted_seqs.count(topic.head_seq + 1, _SEQ_MAX) or topic.uncounted.count(
             topic.head_seq + 1, _SEQ_MAX
         ):
             self._report(f"has deleted seqs above its head at {topic.head_seq}")
         both = topic.uncounted.union(topic.deleted_seqs)
         if both.count(trim + 1, _SEQ_MAX) != topic.uncounted.count(trim + 1, _SEQ_MAX):
-            self._report("has deleted seqs that its counts do not know of")
+            self._report("has deleted seqs that its counters include")
 
     def _report(self, what: str) -> None:
         self._findings.error(self._catalog, f"topic {self._topic.name} {what}", to_do=ASK)

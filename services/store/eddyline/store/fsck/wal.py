@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eddyline.store.storage.wal.frame import Frame
     from eddyline.store.storage.wal.wal import Location
 
-_SETTLED_AT_START = "nothing: the next start settles it"
+_SETTLED_AT_START = "nothing: the next start cuts it"
 
 
 class ShardReader:
@@ -132,15 +132,15 @@ class ShardCheck:
             self._report(path, 0, error.message)
             return None
         if not complete and self._ends_where_closed(end) and replay.tail(end).is_cut:
-            what = "a torn tail, which no completed sync covered: the next start cuts it"
+            what = "a torn tail, written after the last completed sync"
             self._findings.note(path, what, offset=end.file_bytes, to_do=_SETTLED_AT_START)
         return end
 
     def _on_mark(self, checkpoint: int) -> None:
         if checkpoint > self._checkpoint:
             raise CatalogLost(
-                f"it was written after checkpoint {checkpoint}, the catalog is of checkpoint {self._checkpoint}: an older "
-                "catalog lies in this directory"
+                f"it was written after checkpoint {checkpoint}, the catalog has checkpoint {self._checkpoint}: the "
+                "catalog is an older one"
             )
 
     def _ends_where_closed(self, file_end: WalEnd) -> bool:
@@ -151,7 +151,7 @@ class ShardCheck:
     def _check_closed_end(self, file_end: WalEnd) -> None:
         if not self._ends_where_closed(file_end):
             previous_bytes = self._position.previous_bytes
-            what = f"it has {file_end.file_bytes} bytes of frames, a checkpoint closed it with {previous_bytes}"
+            what = f"it has {file_end.file_bytes} bytes of frames, and had {previous_bytes} at the checkpoint"
             self._report(wal_file(self._directory, file_end.file_number), file_end.file_bytes, what)
 
     def _check_clean(self, numbers: list[int], end: WalEnd) -> None:
@@ -160,7 +160,9 @@ class ShardCheck:
             return
         expected = WalEnd(identity.wal_number, identity.wal_bytes)
         if numbers and expected.file_number >= self._position.data_number and end != expected:
-            what = f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}"
+            what = (
+                f"the last clean stop ended the log at {expected.file_bytes} bytes of file {expected.file_number:016x}"
+            )
             number = max(end.file_number, expected.file_number)
             self._report(wal_file(self._directory, number), end.file_bytes if end.file_number == number else 0, what)
 

@@ -130,7 +130,7 @@ def decode_delete(control: Mapping[str, str | int]) -> DeleteBody:
         try:
             field, kind = MatchField[_text(control, "match_field")], MatchKind[_text(control, "match_kind")]
         except KeyError as error:
-            raise BadBody(f"a match by {error}, which this version does not know") from error
+            raise BadBody(f"unknown match {error}") from error
         match = Match(field, kind, _binary(control, "match_value"))
     deletion = Deletion(_number(control, "before_seq"), _number(control, "bound_seq"), match)
     try:
@@ -157,14 +157,14 @@ def decode_evict(control: Mapping[str, str | int]) -> EvictBody:
 def _number(control: Mapping[str, str | int], name: str) -> int:
     value = control.get(name)
     if not isinstance(value, int) or value < 0:
-        raise BadBody(f"{name} is {value!r}, no number")
+        raise BadBody(f"{name} is {value!r}, not a number")
     return value
 
 
 def _text(control: Mapping[str, str | int], name: str) -> str:
     value = control.get(name)
     if not isinstance(value, str):
-        raise BadBody(f"{name} is {value!r}, no text")
+        raise BadBody(f"{name} is {value!r}, not a string")
     return value
 
 
@@ -172,7 +172,7 @@ def _binary(control: Mapping[str, str | int], name: str) -> bytes:
     try:
         return b64decode(_text(control, name), validate=True)
     except ValueError as error:
-        raise BadBody(f"{name} is no base64") from error
+        raise BadBody(f"{name} is not base64") from error
 
 
 def visible(batch: Batch, floors: Floors, deleted: SeqSet) -> Batch:

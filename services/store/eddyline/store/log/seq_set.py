@@ -200,9 +200,9 @@ class SeqSet:
             try:
                 bits = BitMap64.deserialize(data)
             except ValueError as error:
-                raise BadSeqSet(f"no roaring bitmap in {len(data)} bytes") from error
+                raise BadSeqSet(f"{len(data)} bytes are not a roaring bitmap") from error
             if not bits or 0 in bits:
-                raise BadSeqSet("a roaring bitmap of no seqs, or of seq 0")
+                raise BadSeqSet("a roaring bitmap is empty, or has seq 0")
             seqs._bits = bits
         return seqs
 

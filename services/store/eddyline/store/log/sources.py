@@ -138,11 +138,11 @@ class Sources:
         """
         if not holder or len(holder.encode()) > HOLDER_BYTES_MAX:
             raise InvalidArgument(
-                f"a holder has 1 to {HOLDER_BYTES_MAX} bytes", field="holder", holderBytesMax=HOLDER_BYTES_MAX
+                f"a holder must have 1 to {HOLDER_BYTES_MAX} bytes", field="holder", holderBytesMax=HOLDER_BYTES_MAX
             )
         if lease_ms and not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
             raise InvalidArgument(
-                f"lease_ms is {LEASE_MS_MIN} to {LEASE_MS_MAX}, not {lease_ms}",
+                f"lease_ms must be {LEASE_MS_MIN} to {LEASE_MS_MAX}, not {lease_ms}",
                 field="lease_ms",
                 leaseMs=lease_ms,
                 leaseMsMin=LEASE_MS_MIN,
@@ -151,7 +151,7 @@ class Sources:
         remaining_ms = self._remaining_ms(source)
         if source.holder and source.holder != holder and remaining_ms > 0:
             raise LeaseHeld(
-                f"source {source.definition.name} is held by {source.holder} for {remaining_ms} ms more",
+                f"source {source.definition.name} is leased by {source.holder} for another {remaining_ms} ms",
                 source=source.definition.name,
                 holder=source.holder,
                 remainingMs=remaining_ms,
@@ -239,7 +239,7 @@ class Sources:
         source = self.get(name)
         if fence != source.fence or not source.holder:
             raise StaleFence(
-                f"source {name} has fence {source.fence}, the call carries {fence}",
+                f"source {name} has fence {source.fence}, the call has fence {fence}",
                 source=name,
                 fence=source.fence,
                 carriedFence=fence,
@@ -333,9 +333,9 @@ def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) ->
 def check_takes_source(topic: Topic, definition: SourceDefinition) -> None:
     """Raise NotKv, NotLog, TopicHasSource or TopicNotEmpty if a topic cannot get a source."""
     if definition.stream and topic.kind is not Kind.LOG:
-        raise NotLog(f"topic {topic.name} has a fold, a stream needs a LOG topic", topic=topic.name)
+        raise NotLog(f"topic {topic.name} is a KV topic, a stream needs a LOG topic", topic=topic.name)
     if definition.bucket and topic.kind is not Kind.KV:
-        raise NotKv(f"topic {topic.name} has no fold, a bucket needs one", topic=topic.name)
+        raise NotKv(f"topic {topic.name} is a LOG topic, a bucket needs a KV topic", topic=topic.name)
     if topic.source:
         raise TopicHasSource(f"topic {topic.name} has source {topic.source}", topic=topic.name, source=topic.source)
     if topic.has_records:

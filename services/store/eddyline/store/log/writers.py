@@ -54,7 +54,7 @@ class Writers:
         current = self.get(move.writer)
         if move.fence < current.fence or (leased and move.fence != current.fence):
             raise StaleFence(
-                f"writer {move.writer} has fence {current.fence}, the append carries {move.fence}",
+                f"writer {move.writer} has fence {current.fence}, the append has fence {move.fence}",
                 writer=move.writer,
                 fence=current.fence,
                 carriedFence=move.fence,
@@ -63,7 +63,7 @@ class Writers:
             return current
         if move.previous != current.position:
             raise StalePosition(
-                f"writer {move.writer} is at another position than the append's previous one",
+                f"writer {move.writer} has another position than the append's previous one",
                 writer=move.writer,
                 position=current.position.hex(),
             )

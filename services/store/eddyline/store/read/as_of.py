@@ -202,7 +202,7 @@ class AsOf:
 
     def _gone(self, topic: Topic, earliest_seq: int) -> HistoryGone:
         return HistoryGone(
-            f"what topic {topic.name} had of this key then is gone; it is answered for from seq {earliest_seq} on",
+            f"topic {topic.name} has no history of this key at that point: it begins at seq {earliest_seq}",
             topic=topic.name,
             earliestSeq=earliest_seq,
         )

@@ -104,7 +104,7 @@ class FoldReader:
             while True:
                 if self._clock.monotonic_s() > deadline_s:
                     raise ScanExpired(
-                        f"the scan took longer than {SCAN_S_MAX:.0f} s; go on after the last key",
+                        f"the scan took longer than {SCAN_S_MAX:.0f} s; continue after the last key",
                         scanMsMax=round(SCAN_S_MAX * 1000),
                     )
                 page = partial(view.next_batch, min(PAGE_ENTRIES, remaining), PAGE_BYTES)

@@ -110,7 +110,7 @@ class LocalFollow:
         self._drop(follow_id)
         if len(self._followed) >= FOLLOWED_TOPICS_MAX:
             raise InvalidArgument(
-                f"one stream follows at most {FOLLOWED_TOPICS_MAX} topics", field="add", topicsMax=FOLLOWED_TOPICS_MAX
+                f"a stream may follow at most {FOLLOWED_TOPICS_MAX} topics", field="add", topicsMax=FOLLOWED_TOPICS_MAX
             )
         try:
             log = self._table.get(topic)

@@ -50,7 +50,7 @@ class KeyHistory:
             NotKv, CursorAhead, TopicNotFound (deleted meanwhile), DataCorrupt.
         """
         if not topic.folds:
-            raise NotKv(f"topic {topic.name} has no fold, so no keys of its own", topic=topic.name)
+            raise NotKv(f"topic {topic.name} has no fold, so no key history", topic=topic.name)
         if after_seq > topic.head_seq:
             raise CursorAhead(
                 f"the head of topic {topic.name} is {topic.head_seq}, below the cursor {after_seq}",

@@ -212,5 +212,7 @@ def fitting(batch: Batch, records_max: int, bytes_max: int, *, at_least_one: boo
 
 def _bounded(value: int, default: int, largest: int, field: str) -> int:
     if not 0 <= value <= largest:
-        raise InvalidArgument(f"{field} is 0 to {largest}, not {value}", field=field, value=value, valueMax=largest)
+        raise InvalidArgument(
+            f"{field} must be 0 to {largest}, not {value}", field=field, value=value, valueMax=largest
+        )
     return value or default

@@ -68,8 +68,8 @@ class PointRead:
                 answer_bytes += entry_bytes(entry) * times_requested[key]
                 if answer_bytes > ANSWER_BYTES_MAX:
                     raise InvalidArgument(
-                        f"the entries of these keys take more than {ANSWER_BYTES_MAX} bytes, which is what one answer "
-                        "carries: ask for fewer keys",
+                        f"the entries of these keys take more than {ANSWER_BYTES_MAX} bytes, the maximum of "
+                        "an answer: read fewer keys",
                         field="keys",
                         answerBytesMax=ANSWER_BYTES_MAX,
                     )
@@ -81,7 +81,7 @@ def check_keys(keys: Sequence[bytes]) -> None:
     """Raise InvalidArgument if there are too few or too many keys, or one is too long."""
     if not 1 <= len(keys) <= KEYS_MAX:
         raise InvalidArgument(
-            f"a call names 1 to {KEYS_MAX} keys, not {len(keys)}", field="keys", keys=len(keys), keysMax=KEYS_MAX
+            f"a call must name 1 to {KEYS_MAX} keys, not {len(keys)}", field="keys", keys=len(keys), keysMax=KEYS_MAX
         )
     longest = max(map(len, keys))
     if longest > KEY_BYTES_MAX:

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_AHEAD: Final = "the fold has records that the log has not"
+_AHEAD: Final = "the fold has records that the log lacks"
 _MARK_IS_GONE: Final = (
-    "the last run was killed, and what it left in the directory of TMPDIR to tell what it had written is not there: let "
-    "that directory outlive the process"
+    "the last run was killed, and its mark of the written bytes is missing from TMPDIR: keep that directory across process "
+    "restarts"
 )
 
 
@@ -72,7 +72,7 @@ def find_losses(
     if previous.clean and not replay.fold_is_ahead:
         return [LostBytes()] * len(wals)
     if previous.clean or previous.boot_id != boot_id:
-        reason = _AHEAD if previous.clean else "the machine started anew after a run that had no clean stop"
+        reason = _AHEAD if previous.clean else "the machine rebooted after a run without a clean stop"
         return [LostBytes(unsynced=True, last_seqs=wal.tail.last_seqs, reason=reason) for wal in wals]
     runs = (previous.instance, previous.instance + 1)  # a start that was cut off may have begun its own already
     marks = (
@@ -88,7 +88,9 @@ def find_losses(
             synced = not wal.holds(WalEnd(number, synced_bytes))
         reason = _AHEAD if replay.fold_is_ahead else ""
         if unsynced:
-            reason = _MARK_IS_GONE if previous.marked and written is None else "the log ends before what was written"
+            reason = (
+                _MARK_IS_GONE if previous.marked and written is None else "the log ends before the last written byte"
+            )
         losses.append(LostBytes(unsynced or replay.fold_is_ahead, synced, wal.tail.last_seqs, reason))
     return losses
 

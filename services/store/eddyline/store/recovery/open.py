@@ -78,7 +78,7 @@ def load_catalog(catalog: Catalog, table: TopicTable, replay: Replay, layout: La
     if fs.exists(layout.topics) and fs.listdir(layout.topics):
         raise CatalogLost(
             f"{layout.catalog} is empty, and {layout.topics} has segments: the catalog is missing. Nothing was changed; "
-            "put back the catalog that belongs to this directory, or restore the directory from a copy",
+            "put back this directory's catalog, or restore the directory from a copy",
             path=str(layout.catalog),
         )
     return NO_CHECKPOINT
@@ -176,7 +176,7 @@ class WalOpener:
                 raise corrupt(
                     wal_file(directory, location.file_number),
                     location.offset,
-                    f"a {frame.type.name} frame does not say what one says: {error}",
+                    f"a {frame.type.name} frame is malformed: {error}",
                 ) from error
 
         return Wal.recover(
@@ -196,9 +196,9 @@ class WalOpener:
     def _mark(self, checkpoint: int) -> None:
         if checkpoint > self._head.checkpoint:
             raise CatalogLost(
-                f"{self._layout.catalog} is of checkpoint {self._head.checkpoint}, the WAL was written after checkpoint "
-                f"{checkpoint}: an older catalog lies in this directory. Nothing was changed; put back the one that "
-                "belongs to it, or restore the directory from a copy",
+                f"{self._layout.catalog} has checkpoint {self._head.checkpoint}, the WAL was written after checkpoint "
+                f"{checkpoint}: the catalog is an older one. Nothing was changed; put back this directory's catalog, or "
+                "restore the directory from a copy",
                 path=str(self._layout.catalog),
                 checkpoint=self._head.checkpoint,
                 walCheckpoint=checkpoint,
@@ -220,7 +220,7 @@ class WalOpener:
             raise CatalogLost(
                 f"{self._layout.catalog} has no checkpoint, and the WAL begins with "
                 f"{wal_file(self._layout.wal_shard(shard), numbers[0])}: the catalog is missing. Nothing was changed; "
-                "put back the catalog that belongs to this directory, or restore the directory from a copy",
+                "put back this directory's catalog, or restore the directory from a copy",
                 path=str(self._layout.catalog),
             )
 
@@ -301,9 +301,7 @@ def check_continuous(table: TopicTable) -> None:
 
 
 def _missing(name: str, first_seq: int, last_seq: int) -> None:
-    raise DataCorrupt(
-        f"seqs {first_seq} to {last_seq} of topic {name} are in no WAL file: frames are missing", file="wal", offset=0
-    )
+    raise DataCorrupt(f"seqs {first_seq} to {last_seq} of topic {name} are in no WAL file", file="wal", offset=0)
 
 
 async def recover(

@@ -98,8 +98,8 @@ def check_owner(fold: Fold, head: CatalogHead) -> None:
     store_id = fold.store_id()
     if store_id and head.store_id and store_id != head.store_id:
         raise DataCorrupt(
-            f"the fold belongs to store {store_id}, the catalog to store {head.store_id}: one of the two directories is "
-            "not this store's own",
+            f"the fold belongs to store {store_id}, the catalog to store {head.store_id}: one of the two directories "
+            "belongs to another store",
             file="fold",
             offset=0,
         )

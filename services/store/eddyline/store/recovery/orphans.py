@@ -62,7 +62,7 @@ class ForeignFile(Exception):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} is not the store's: move it out of the data directory, or give the store a directory of its own "
+            f"{path} does not belong to the store: move it out of the data directory, or set another directory "
             "(EDDYLINE_STORE_DATA_DIR). Nothing was changed"
         )
         self.path = path
@@ -143,8 +143,8 @@ def missing_file(missing: Collection[Path]) -> DataCorrupt:
     first = min(missing)
     others = f" (and {len(missing) - 1} others)" if len(missing) > 1 else ""
     return DataCorrupt(
-        f"{first} is missing{others}: the catalog or the log names it. Put it back, or restore the data directory from a "
-        "copy. Nothing was changed",
+        f"{first} is missing{others}, and the catalog or the log names it. Put it back, or restore the data directory "
+        "from a copy. Nothing was changed",
         file=str(first),
         offset=0,
     )

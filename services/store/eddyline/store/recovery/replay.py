@@ -163,7 +163,7 @@ class Replay:
                 continue
             if not self._table.saw_id(topic_id):
                 raise DataCorrupt(
-                    f"the fold has topic {topic_id}, which the WAL never made: is this the fold's own data directory?",
+                    f"the fold has topic {topic_id}, which the WAL never created: the fold may belong to another directory",
                     file="fold",
                     offset=0,
                 )
@@ -240,7 +240,7 @@ class Replay:
             topic.writers.forget(name)
         elif change not in ("orders", "update", "lease"):
             raise NewerFormat(
-                f"WAL file {location.file_number:016x}, offset {location.offset}: this version does not know the change "
+                f"WAL file {location.file_number:016x}, offset {location.offset}: unknown change "
                 f"{change!r} of a source",
                 file=f"{location.file_number:016x}.wal",
                 offset=location.offset,

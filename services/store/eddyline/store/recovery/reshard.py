@@ -222,7 +222,7 @@ def _moved(table: TopicTable, due: dict[int, int], shard: int) -> Callable[[Fram
         topic = table.by_id(frame.topic_id)
         if topic is None or frame.batch is None or not topic.index.move(frame.first_seq, location):
             raise DataCorrupt(
-                f"the WAL's new layout has a frame that was in none of the old, in shard {shard}, file "
+                f"the WAL's new layout has a frame that the old layout lacks, in shard {shard}, file "
                 f"{location.file_number:016x}",
                 file=f"{location.file_number:016x}.wal",
                 offset=location.offset,

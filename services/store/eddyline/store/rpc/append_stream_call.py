@@ -91,14 +91,14 @@ class AppendStreamCall:
             which = step.WhichOneof("step")
             if topic is None:
                 if which != "start":
-                    raise StreamOrder("the first step of an append stream is `start`", field="step")
+                    raise StreamOrder("the first step of an append stream must be `start`", field="step")
                 topic = await self._start(step.start)
             elif which == "append":
                 await self._stage(topic, step.append, rows)
             elif which == "start":
-                raise StreamOrder("an append stream has one `start`", field="step")
+                raise StreamOrder("an append stream has only one `start`", field="step")
             else:
-                raise InvalidArgument("the step is neither `start` nor `append`", field="step")
+                raise InvalidArgument("the step must be `start` or `append`", field="step")
 
     async def _start(self, start: log_pb2.AppendStart) -> TopicInfo:
         topic = await self._find_or_create(start)

@@ -93,7 +93,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         shard = self._handle.get()
         paused = request.paused if request.HasField("paused") else None
         if paused is None and not request.resync:
-            raise InvalidArgument("nothing is asked of the source: paused or resync", field="paused")
+            raise InvalidArgument("a control request needs paused or resync", field="paused")
         source = await shard.control_source(request.source, paused=paused, resync=request.resync)
         return apply_pb2.ControlSourceResponse(source=wire_state.source_info_to_pb(source))
 
@@ -180,7 +180,7 @@ def _check_fence(fence: int) -> None:
 def _check_position(position: bytes, field: str, *, bytes_min: int = 0) -> None:
     if not bytes_min <= len(position) <= POSITION_BYTES_MAX:
         raise InvalidArgument(
-            f"a position has {bytes_min} to {POSITION_BYTES_MAX} bytes, `{field}` has {len(position)}",
+            f"a position must have {bytes_min} to {POSITION_BYTES_MAX} bytes, `{field}` has {len(position)}",
             field=field,
             positionBytes=len(position),
             positionBytesMin=bytes_min,

@@ -164,7 +164,7 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
     async def _get_as_of(self, shard: ShardApi, request: fold_pb2.GetEntryRequest, context: CallContext) -> EntryPage:
         """Read a key as it was at a seq or time."""
         if request.min_version:
-            message = "min_version asks for the key as it will be, at_seq and at_time_ms as it was: leave one out"
+            message = "min_version waits for a later state, at_seq and at_time_ms read an earlier one: leave one out"
             raise InvalidArgument(message, field="min_version")
         await self._reach(shard, request.topic, request.min_seq, context)
         if request.HasField("at_seq"):
@@ -195,7 +195,7 @@ async def _wait_seq(shard: ShardApi, topic: str, seq: int, wait_s: float) -> Non
     fold_seq = await shard.wait_seq(topic, seq, wait_s=wait_s)
     if fold_seq < seq:
         raise FoldBehind(
-            f"the fold of topic {topic} is at {fold_seq}, below what was asked for", topic=topic, foldSeq=fold_seq
+            f"the fold of topic {topic} is at {fold_seq}, below the requested seq {seq}", topic=topic, foldSeq=fold_seq
         )
 
 
@@ -206,7 +206,7 @@ def _has_version(entry: Record | None, version: bytes) -> bool:
 def _check_key(key: bytes, field: str, *, bytes_min: int = 0) -> None:
     if not bytes_min <= len(key) <= KEY_BYTES_MAX:
         raise InvalidArgument(
-            f"{field} has {bytes_min} to {KEY_BYTES_MAX} bytes, not {len(key)}",
+            f"{field} must have {bytes_min} to {KEY_BYTES_MAX} bytes, not {len(key)}",
             field=field,
             keyBytes=len(key),
             keyBytesMin=bytes_min,

@@ -61,7 +61,7 @@ class FollowCall:
                 case "credit_bytes":
                     await follow.grant(step.credit_bytes)
                 case _:
-                    raise InvalidArgument("the step is none of `add`, `remove`, `credit_bytes`", field="step")
+                    raise InvalidArgument("the step must be `add`, `remove` or `credit_bytes`", field="step")
 
     async def _send_events(self, follow: Follow) -> None:
         async for event in follow:

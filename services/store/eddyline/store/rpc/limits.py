@@ -83,7 +83,9 @@ class ScanLimit:
         of_client = all(key != CLUSTER_ID_KEY for key, _ in context.invocation_metadata() or ())
         if of_client and self._client_scans >= CLIENT_SCANS_MAX:
             raise TooManyScans(
-                f"{CLIENT_SCANS_MAX} scans of clients are open", scansMax=CLIENT_SCANS_MAX, retryAfterMs=RETRY_AFTER_MS
+                f"{CLIENT_SCANS_MAX} scans of clients are open, the maximum",
+                scansMax=CLIENT_SCANS_MAX,
+                retryAfterMs=RETRY_AFTER_MS,
             )
         self._client_scans += of_client
         try:

@@ -95,7 +95,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         record_filter = parse_filter(request.filter)
         if request.wait_ms > READ_WAIT_MS_MAX:
             raise InvalidArgument(
-                f"wait_ms is 0 to {READ_WAIT_MS_MAX}, not {request.wait_ms}",
+                f"wait_ms must be 0 to {READ_WAIT_MS_MAX}, not {request.wait_ms}",
                 field="wait_ms",
                 value=request.wait_ms,
                 valueMax=READ_WAIT_MS_MAX,

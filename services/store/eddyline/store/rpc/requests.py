@@ -72,7 +72,7 @@ def _batch(request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch, rows: by
     else:
         raise InvalidArgument("an append needs rows or columns", field="batch")
     if batch.version is not None:
-        raise InvalidArgument("versions are set by sources only: unset in an append", field="version")
+        raise InvalidArgument("only a source may set versions: leave them unset", field="version")
     return batch
 
 
@@ -92,7 +92,7 @@ def _expected_versions(
     for key, version in expected:
         if not 1 <= len(key) <= KEY_BYTES_MAX:
             raise InvalidArgument(
-                f"an expected version's key has 1 to {KEY_BYTES_MAX} bytes, not {len(key)}",
+                f"an expected version's key must have 1 to {KEY_BYTES_MAX} bytes, not {len(key)}",
                 field="expected_versions.key",
                 keyBytes=len(key),
                 keyBytesMax=KEY_BYTES_MAX,

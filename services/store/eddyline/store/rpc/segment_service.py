@@ -74,7 +74,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     ) -> segment_pb2.PlanSplitsResponse:
         shard = self._handle.get()
         if request.page_size < 0:
-            message = f"page_size is 0 or more, not {request.page_size}"
+            message = f"page_size must be 0 or more, not {request.page_size}"
             raise InvalidArgument(message, field="page_size", pageSize=request.page_size)
         bound = _bound(request)
         asked = PlanRequest(
@@ -103,7 +103,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     ) -> None:
         shard = self._handle.get()
         if not request.epoch:
-            raise InvalidArgument("the epoch that the split was planned in is missing", field="epoch")
+            raise InvalidArgument("the epoch of the split's plan is missing", field="epoch")
         asked = SplitRead(_split(request), _filter(request.filter), _columns(request.columns), batch_answer)
         frames = self._handle.each_until_stop(shard.read_split(request.topic, asked, epoch=request.epoch))
         await open_stream(context)
@@ -116,7 +116,8 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
     async def _refuse_stalled(self) -> None:
         await sleep(self._clock, STALL_S_MAX)
         raise ScanExpired(
-            f"no answer was taken for {STALL_S_MAX:.0f} s: read the split again", scanMsMax=round(STALL_S_MAX * 1000)
+            f"the caller read nothing for {STALL_S_MAX:.0f} s: read the split again",
+            scanMsMax=round(STALL_S_MAX * 1000),
         )
 
 
@@ -134,7 +135,7 @@ def _mark(name: str) -> PlanMark | None:
         return None
     numbers = name.split(".")
     if len(numbers) != len(PlanMark._fields) or not all(number.isdecimal() for number in numbers):
-        raise PageTokenInvalid("the page token is not one that this call gave", field="page_token")
+        raise PageTokenInvalid("the page token does not belong to this call", field="page_token")
     return PlanMark(*map(int, numbers))
 
 
@@ -150,7 +151,7 @@ def _columns(columns: Iterable[segment_pb2.SplitColumn.ValueType]) -> tuple[str,
     names = arrow_schema().names
     numbers = set(columns)
     if unknown := numbers.difference(range(1, len(names) + 1)):
-        message = f"column {min(unknown)} is none of the contract's"
+        message = f"unknown column {min(unknown)}"
         raise InvalidArgument(message, field="columns", column=min(unknown))
     if len(numbers) == len(names):
         return ()
@@ -162,7 +163,7 @@ def _split(request: segment_pb2.ReadSplitRequest) -> Split:
         raise InvalidArgument("the split is missing", field="split")
     asked = request.split
     if asked.kind == _UNSET or asked.kind not in segment_pb2.SplitKind.values():
-        raise InvalidArgument(f"split kind {asked.kind} is none of the contract's", field="split.kind", kind=asked.kind)
+        raise InvalidArgument(f"unknown split kind {asked.kind}", field="split.kind", kind=asked.kind)
     return Split(
         SplitKind(asked.kind),
         asked.first,

@@ -96,7 +96,7 @@ class StreamRecordsCall:
     async def _check_heals(self) -> None:
         info = await self._handle.get().get_topic(self._request.topic)
         if info.kind is not Kind.KV:
-            raise NotKv(f"topic {info.name} has no fold to heal a gap by", topic=info.name)
+            raise NotKv(f"topic {info.name} has no fold to heal a gap from", topic=info.name)
 
     async def _read(self, *, wait: bool) -> ReadResult:
         """Read on from the cursor; `wait` = if there is no record yet, wait for as long as a read may."""
@@ -177,11 +177,11 @@ def parse_stream(request: log_pb2.StreamRecordsRequest) -> StreamRequest:
         InvalidArgument.
     """
     if request.on_gap not in log_pb2.GapPolicy.values():
-        message = f"on_gap {request.on_gap} is none of the contract's"
+        message = f"unknown on_gap {request.on_gap}"
         raise InvalidArgument(message, field="on_gap", onGap=request.on_gap)
     heals = request.on_gap == log_pb2.GAP_POLICY_HEAL
     if heals and request.end_seq:
-        message = "on_gap HEAL goes without end_seq: a snapshot is of the head"
+        message = "on_gap HEAL excludes end_seq: its snapshot is at the head"
         raise InvalidArgument(message, field="end_seq")
     return StreamRequest(
         topic=request.topic,

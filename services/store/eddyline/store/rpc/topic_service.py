@@ -46,7 +46,7 @@ class TopicServicer(topic_pb2_grpc.TopicServiceServicer):
     ) -> topic_pb2.CreateTopicResponse:
         shard = self._handle.get()
         if not request.HasField("topic"):
-            raise InvalidArgument("the topic to make is missing", field="topic")
+            raise InvalidArgument("topic is missing", field="topic")
         check_name(request.topic.name, "topic")
         for field in _OUTPUT_ONLY:
             if getattr(request.topic, field):

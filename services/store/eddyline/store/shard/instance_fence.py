@@ -65,5 +65,5 @@ class InstanceFence:
             identity = read_identity(self._fs, self._layout)
         if identity is not None and identity.instance > self._instance:
             raise Superseded(
-                f"start {identity.instance} of another process has {self._layout.data_dir}; this one is {self._instance}"
+                f"start {identity.instance} of another process owns {self._layout.data_dir}; this is start {self._instance}"
             )

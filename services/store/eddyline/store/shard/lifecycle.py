@@ -266,13 +266,13 @@ def check_identity(identity: Identity | None, ours: ShardOf) -> None:
         return
     ways = list[str]()
     if ours.cluster_id != theirs.cluster_id:
-        ways.append("name that cluster (EDDYLINE_COMMON_CLUSTER_ID)")
+        ways.append("set that cluster (EDDYLINE_COMMON_CLUSTER_ID)")
     if ours.shard_count != theirs.shard_count:
-        ways.append(f"name {theirs.shard_count} store addresses (EDDYLINE_COMMON_STORE_ADDRESSES), for life")
+        ways.append(f"set {theirs.shard_count} store addresses (EDDYLINE_COMMON_STORE_ADDRESSES; the number is fixed)")
     if ours.shard_index != theirs.shard_index:
         ways.append(f"start it as shard {theirs.shard_index} (EDDYLINE_STORE_SHARD_INDEX)")
     raise IdentityMismatch(
-        f"the data directory is {theirs}, the configuration says {ours}: {' and '.join(ways)}, or name another directory "
+        f"the data directory is {theirs}, the configuration {ours}: {' and '.join(ways)}, or set another directory "
         "(EDDYLINE_STORE_DATA_DIR). Nothing was changed"
     )
 

@@ -113,7 +113,7 @@ class Shard:
                 await self._parts.retention.enforce(topic)
                 # A topic with a fold is empty only if it never had a record: the fold keeps entries that the log has lost.
                 if topic.has_records if topic.folds else topic.staged_count:
-                    has = "is a KV topic that has had" if topic.folds else "has"
+                    has = "is a KV topic that has, or had," if topic.folds else "has"
                     raise TopicNotEmpty(f"topic {name} {has} records", topic=name)
 
             def committed(_: object) -> None:

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TO_DO: Final = {
-    errno.EACCES: "give the user that the store runs as (uid {uid}) read and write access to it and all in it",
-    errno.EPERM: "give the user that the store runs as (uid {uid}) read and write access to it and all in it",
-    errno.EROFS: "its file system is read-only: mount it for writing (after an error of the disk: check the disk first)",
-    errno.ENOTDIR: "it, or something above it, is a file: name a directory",
-    errno.EISDIR: "a directory lies where a file is expected: move it out of the data directory",
-    errno.EEXIST: "a file lies where a directory is expected: name a directory of the store's own",
-    errno.ENOSPC: "make room on its file system; nothing of the store may be removed by hand",
-    errno.EDQUOT: "raise the quota; nothing of the store may be removed by hand",
-    errno.EIO: "the disk fails: check it, then restore the data directory from a copy if files are damaged",
+    errno.EACCES: "give the store's user (uid {uid}) read and write access to it and its content",
+    errno.EPERM: "give the store's user (uid {uid}) read and write access to it and its content",
+    errno.EROFS: "its file system is read-only: mount it for writing; after a disk error check the disk first",
+    errno.ENOTDIR: "it, or a part of its path, is a file: set a directory",
+    errno.EISDIR: "a directory is at the path of a file: move it out of the data directory",
+    errno.EEXIST: "a file is at the path of a directory: set another data directory",
+    errno.ENOSPC: "free space on its file system; do not remove the store's files",
+    errno.EDQUOT: "raise the quota; do not remove the store's files",
+    errno.EIO: "the disk has errors: check it; if files are damaged, restore the data directory from a copy",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the machine's limit of open files",
     errno.ENOMEM: "give the store more memory",
@@ -36,13 +36,13 @@ _TO_DO: Final = {
 def startup_error_text(error: Exception, data_dir: Path) -> str:
     """Return one line about the error that ended a start."""
     if isinstance(error, Locked):
-        text = f"the data directory is in use: {error}: stop that one, or name another directory"
+        text = f"the data directory is in use: {error}: stop that process, or set another directory"
     elif isinstance(error, NewerFormat):
         text = f"{error.reason}: {error.message}: start the version that wrote it, or a later one. Nothing was changed"
     elif isinstance(error, DataCorrupt) and "Nothing was changed" not in error.message:
         text = (
-            f"{error.reason}: {error.message}. Nothing was cut or removed: keep the directory as it is, look at all of it "
-            f"with `eddyline fsck {data_dir}`, and restore it from a copy"
+            f"{error.reason}: {error.message}. Nothing was cut or removed: keep the directory, check it with "
+            f"`eddyline fsck {data_dir}`, and restore it from a copy"
         )
     elif isinstance(error, EddylineError):
         text = f"{error.reason}: {error.message}"

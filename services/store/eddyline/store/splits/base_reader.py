@@ -161,7 +161,7 @@ def history_gone(topic: Topic) -> HistoryGone:
     """Make the error for a fold at a point that a later base has replaced the data of."""
     earliest_seq = topic.base.seq if topic.base is not None else topic.head_seq
     return HistoryGone(
-        f"topic {topic.name} answers for its whole fold from seq {earliest_seq} on: plan anew",
+        f"topic {topic.name} has its whole fold only from seq {earliest_seq} on: plan again",
         topic=topic.name,
         earliestSeq=earliest_seq,
     )

@@ -203,14 +203,14 @@ def check_filter(split_filter: SplitFilter) -> None:
     count, share = split_filter.share_count, split_filter.share
     if count > SHARES_MAX:
         raise InvalidArgument(
-            f"share_count is 0 to {SHARES_MAX}, not {count}",
+            f"share_count must be 0 to {SHARES_MAX}, not {count}",
             field="filter.share_count",
             value=count,
             valueMax=SHARES_MAX,
         )
     if share >= count and (count or share):
         raise InvalidArgument(
-            f"share is below share_count {count}, not {share}", field="filter.share", value=share, shareCount=count
+            f"share must be below share_count {count}, not {share}", field="filter.share", value=share, shareCount=count
         )
 
 
@@ -219,17 +219,19 @@ def check_split(split: Split) -> None:
     first_min = 0 if split.kind is SplitKind.BASE else 1
     if not first_min <= split.first <= split.last:
         raise InvalidArgument(
-            f"a split begins at {first_min} or later and does not end before: not {split.first} to {split.last}",
+            f"a split's first must be at least {first_min} and at most its last: not {split.first} to {split.last}",
             field="split.first",
             first=split.first,
             last=split.last,
         )
     if split.kind is SplitKind.LOG:
         if split.base_seq or split.base_generation or split.as_of_seq:
-            raise InvalidArgument("a split of the log has no base and no point", field="split.base_seq")
+            raise InvalidArgument("a split of the log must have no base and no as_of_seq", field="split.base_seq")
         return
     if bool(split.base_seq) is not bool(split.base_generation) or (split.kind is SplitKind.BASE and not split.base_seq):
-        raise InvalidArgument("a split of a fold names its base by seq and generation", field="split.base_generation")
+        raise InvalidArgument(
+            "a split of a fold must name its base by seq and generation", field="split.base_generation"
+        )
     least = split.base_seq if split.kind is SplitKind.BASE else split.last
     if split.as_of_seq < least or (split.kind is SplitKind.HISTORY and split.first <= split.base_seq):
-        raise InvalidArgument("a split of a fold lies between its base and its point", field="split.as_of_seq")
+        raise InvalidArgument("a split of a fold must lie between its base and as_of_seq", field="split.as_of_seq")

@@ -246,7 +246,7 @@ def _fold_range(topic: Topic, as_of_seq: int, request: PlanRequest) -> PlanMark:
         InvalidArgument, NotKv, FoldLost, CursorAhead, HistoryGone.
     """
     if request.after_seq or request.end_seq:
-        raise InvalidArgument("as_of_seq goes without after_seq and end_seq", field="as_of_seq")
+        raise InvalidArgument("as_of_seq excludes after_seq and end_seq", field="as_of_seq")
     if not topic.folds:
         raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
     check_fold(topic)

@@ -254,7 +254,7 @@ def _check_whole(stored_count: int, live_count: int, after_seq: int, through_seq
     """Raise DataCorrupt if a live seq is in no file."""
     if stored_count != live_count:
         raise DataCorrupt(
-            f"of seqs {after_seq + 1} to {through_seq} {live_count} are records, and {stored_count} are in files",
+            f"seqs {after_seq + 1} to {through_seq} have {live_count} live records, and {stored_count} are in files",
             file="log",
             offset=after_seq + 1,
         )

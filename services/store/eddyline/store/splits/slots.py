@@ -77,7 +77,7 @@ class SplitSlots:
             self._free -= 1
             return
         if len(self._waiting) >= WAITING_MAX:
-            raise _too_many(f"{STREAMS_AT_ONCE} splits are read and {WAITING_MAX} reads wait")
+            raise _too_many(f"{STREAMS_AT_ONCE} splits are being read and {WAITING_MAX} reads wait, the maximum")
         turn = asyncio.Event()
         self._waiting.append(turn)
         try:
@@ -90,7 +90,7 @@ class SplitSlots:
             raise
         if not turn.is_set():
             self._waiting.remove(turn)
-            raise _too_many(f"no place to read a split became free in {WAIT_S_MAX:.0f} s")
+            raise _too_many(f"no slot to read a split became free in {WAIT_S_MAX:.0f} s")
 
     def _release(self) -> None:
         """Pass the slot to the call that has waited longest."""

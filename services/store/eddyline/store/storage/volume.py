@@ -49,7 +49,7 @@ def unsuitable_volume(kind: str) -> str:
     if kind in NETWORK:
         return f"the data directory is on a network file system ({kind}): locks and fdatasync may not hold there"
     if kind in MEMORY:
-        return f"the data directory is in memory ({kind}): a restart of the machine takes all of it"
+        return f"the data directory is in memory ({kind}): a reboot loses it"
     return ""
 
 

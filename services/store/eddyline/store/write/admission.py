@@ -84,29 +84,30 @@ class AdmissionControl:
         if self.memory_is_full:
             raise memory_full()
         if len(committer.staged) >= STAGED_APPENDS_MAX or committer.staged_bytes >= STAGED_BYTES_MAX:
-            raise Throttled("too many appends wait for the disk", retryAfterMs=RETRY_AFTER_MS)
+            raise Throttled("too many appends are waiting for the disk", retryAfterMs=RETRY_AFTER_MS)
         if topic.kind is Kind.KV and (
             applier.lag_records >= APPLY_LAG_RECORDS_MAX or applier.lag_bytes >= APPLY_LAG_BYTES_MAX
         ):
-            raise ApplyLag("the fold is too far behind", retryAfterMs=RETRY_AFTER_MS)
+            raise ApplyLag("the fold is too far behind the log", retryAfterMs=RETRY_AFTER_MS)
         if topic.is_ephemeral:
             if self.memory_bytes >= self._memory_bytes_max:
                 raise MemoryFull(
-                    f"EPHEMERAL topics hold {self.memory_bytes} bytes, as many as they may: delete records, or set a cap",
+                    f"EPHEMERAL topics hold {self.memory_bytes} bytes, of at most {self._memory_bytes_max}: delete "
+                    "records, or set a cap",
                     memoryBytesMax=self._memory_bytes_max,
                     retryAfterMs=FULL_RETRY_AFTER_MS,
                 )
             return
         if committer.wal.short_of:
             raise Throttled(
-                f"the log waits for a resource: {committer.wal.short_of}; appends go on by themselves",
+                f"the log lacks a resource: {committer.wal.short_of}; appends resume automatically",
                 retryAfterMs=FULL_RETRY_AFTER_MS,
             )
         self.check_disk()
         self._check_pace(committer)
         if self.unsegmented_bytes >= self._unsegmented_bytes_max:
             raise Throttled(
-                f"{self.unsegmented_bytes} bytes of log wait to be sealed, as many as may",
+                f"{self.unsegmented_bytes} bytes of log are not sealed yet, of at most {self._unsegmented_bytes_max}",
                 unsegmentedBytesMax=self._unsegmented_bytes_max,
                 retryAfterMs=FULL_RETRY_AFTER_MS,
             )
@@ -120,8 +121,8 @@ class AdmissionControl:
         if self.disk_is_low:
             self.refused_by_disk.set()
             raise DiskFloor(
-                f"the disk has {self.disk_free_bytes} bytes free, below the configured floor: free space, delete "
-                "records or topics; appends go on by themselves then",
+                f"the disk has {self.disk_free_bytes} bytes free, below the configured floor: free space, or delete "
+                "records or topics; appends then resume automatically",
                 diskFreeBytes=self.disk_free_bytes,
                 retryAfterMs=FULL_RETRY_AFTER_MS,
             )
@@ -142,7 +143,9 @@ class AdmissionControl:
         taken_bytes = placed_bytes - self._placed_bytes.setdefault(committer, placed_bytes)
         if taken_bytes > self._disk_room_bytes // UNSEEN_PART:
             self.refused_by_disk.set()
-            raise Throttled("the disk is nearly at its floor, and is looked at first", retryAfterMs=RETRY_AFTER_MS)
+            raise Throttled(
+                "the disk is nearly at its floor: its free space is measured first", retryAfterMs=RETRY_AFTER_MS
+            )
 
     def count_memory(self, record_bytes: int) -> None:
         """Count EPHEMERAL records in (below 0: out)."""
@@ -157,7 +160,7 @@ class AdmissionControl:
         """
         if self._topics_max and len(table) + len(self._topics_under_way) >= self._topics_max:
             raise QuotaTopics(
-                f"the store has {self._topics_max} topics, as many as it may",
+                f"the store has {self._topics_max} topics, the maximum",
                 topicsMax=self._topics_max,
                 retryAfterMs=FULL_RETRY_AFTER_MS,
             )
@@ -188,7 +191,7 @@ class AdmissionControl:
 def memory_full() -> MemoryFull:
     """Return the refusal of a store whose memory is full."""
     return MemoryFull(
-        "the store holds as much memory as it may; appends go on by themselves", retryAfterMs=FULL_RETRY_AFTER_MS
+        "the store has reached its memory limit; appends resume automatically", retryAfterMs=FULL_RETRY_AFTER_MS
     )
 
 
@@ -221,8 +224,8 @@ class RetainedQuota:
         assert self._bytes is not None, "it was summed up"
         if self._bytes + record_bytes > self._bytes_max and record_bytes:
             raise QuotaBytes(
-                f"the store retains {self._bytes} bytes of records, and may {self._bytes_max}: delete records or topics, or"
-                " give topics a cap or a TTL",
+                f"the store retains {self._bytes} bytes of records, of at most {self._bytes_max}: delete records or "
+                "topics, or give topics a cap or a TTL",
                 retainedBytes=self._bytes,
                 limitBytes=self._bytes_max,
                 retryAfterMs=QUOTA_RETRY_AFTER_MS,

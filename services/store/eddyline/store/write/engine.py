@@ -384,7 +384,7 @@ class Engine:
         """Stop writes: the fold is broken until a restart. Return the error for `what`, which is in the log."""
         self.gate.failed_reason = "FOLD_FAILED"
         return CommitUnknown(
-            f"the fold failed; the {what} is in the log and is settled at the store's restart",
+            f"the fold failed; the {what} is in the log, and a restart of the store applies it",
             cause=type(error).__name__,
         )
 

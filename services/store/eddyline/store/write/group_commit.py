@@ -291,7 +291,7 @@ class GroupCommitter:
             try:
                 took_s = step.done.result()
                 if self.failed_reason and not step.is_written:
-                    raise WalFailed("what is before it in the log was not written")
+                    raise WalFailed("an earlier write in the log failed")
             except (OSError, WalFailed) as error:
                 if step.is_first and isinstance(error, WalFailed):
                     self._was_written = False  # the group before it failed
@@ -372,7 +372,7 @@ class GroupCommitter:
         """Turn read-only; fail every caller that waits."""
         self.failed_reason = reason
         if were_written:
-            unknown = "the disk failed while these bytes were with it; the outcome is settled at the store's restart"
+            unknown = "the disk failed during this write; a restart of the store decides the outcome"
             fail_frames(frames, CommitUnknown(unknown, cause=type(error).__name__))
         else:
             fail_frames(frames, read_only(reason))

@@ -47,7 +47,7 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
     check_author(topic, request)
     if request.expected_versions:
         if topic.kind is not Kind.KV:
-            raise NotKv(f"topic {topic.name} has no fold, so no versions to expect", topic=topic.name)
+            raise NotKv(f"topic {topic.name} has no fold, so no expected versions", topic=topic.name)
         check_fold(topic)
     writer = request.writer
     if writer is not None:
@@ -87,7 +87,7 @@ def check_epoch(name: str, epoch: int, expected: int) -> None:
     if expected and expected != epoch:
         actual = f"topic {name} has epoch {epoch}" if epoch else f"there is no topic {name}"
         raise EpochMismatch(
-            f"{actual}, the request says epoch {expected}", topic=name, epoch=epoch, expectedEpoch=expected
+            f"{actual}, the request has epoch {expected}", topic=name, epoch=epoch, expectedEpoch=expected
         )
 
 
@@ -95,7 +95,7 @@ def check_fold(topic: Topic) -> None:
     """Raise FoldLost if the topic's fold is lost."""
     if topic.fold_lost:
         raise FoldLost(
-            f"the fold of topic {topic.name} is damaged, and its base and log do not give it again", topic=topic.name
+            f"the fold of topic {topic.name} is damaged, and its base and log cannot restore it", topic=topic.name
         )
 
 
@@ -103,7 +103,9 @@ def check_author(topic: Topic, request: AppendRequest) -> None:
     """Raise TopicHasSource if the topic is written by a source and the append is not its own."""
     if topic.source and not request.source:
         raise TopicHasSource(
-            f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
+            f"topic {topic.name} may be written only by its source {topic.source}",
+            topic=topic.name,
+            source=topic.source,
         )
 
 
@@ -118,13 +120,13 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
         return
     if kind is Kind.LOG:
         if batch.ops is not None and not (source and set(bytes(batch.ops)) <= _LOG_SOURCE_OPS):
-            raise InvalidOp("records of a LOG topic have op APPEND", field="op")
+            raise InvalidOp("records of a LOG topic must have op APPEND", field="op")
         return
     allowed = _SOURCE_OPS if source else _KV_OPS
     ops_used = {Op.APPEND} if batch.ops is None else set(bytes(batch.ops))
     if not ops_used <= allowed:
         named = ", ".join(sorted(Op(op).name for op in ops_used - allowed))
-        raise InvalidOp(f"records of a KV topic have op PUT, DELETE or PURGE, not {named}", field="op", ops=named)
+        raise InvalidOp(f"records of a KV topic must have op PUT, DELETE or PURGE, not {named}", field="op", ops=named)
     if Op.GAP in ops_used:
         ops = batch.ops_array()
         keyed = batch.select((ops != Op.GAP).nonzero()[0])
@@ -132,7 +134,7 @@ def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
             return
         batch = keyed
     if batch.key is None or batch.key.validity is not None or has_empty_cell(batch.key):
-        raise KeyRequired("every record of a KV topic has a key of 1 byte at least", field="key")
+        raise KeyRequired("every record of a KV topic must have a key of at least 1 byte", field="key")
 
 
 def check_head(topic: Topic, expected_head_seq: int | None) -> None:
@@ -161,7 +163,7 @@ def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
     ):
         if cap and size > cap:
             raise RecordTooLarge(
-                f"the append has {size} {what}, the topic's cap is {cap}: it can never hold it",
+                f"the append has {size} {what}, the topic's cap is {cap}",
                 field="batch",
                 capRecords=config.cap_records,
                 capBytes=config.cap_bytes,
@@ -172,7 +174,7 @@ def check_caps(topic: Topic, record_count: int, record_bytes: int) -> None:
     over_bytes = config.cap_bytes and topic.staged_bytes + record_bytes > config.cap_bytes
     if over_records or over_bytes:
         raise TopicFull(
-            f"topic {topic.name} is full and discards nothing: {topic.staged_count} records, {topic.staged_bytes} bytes",
+            f"topic {topic.name} is full, and discard is REJECT: {topic.staged_count} records, {topic.staged_bytes} bytes",
             topic=topic.name,
             capRecords=config.cap_records,
             capBytes=config.cap_bytes,

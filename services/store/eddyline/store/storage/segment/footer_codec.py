@@ -178,7 +178,7 @@ def _decode_text(text: bytes, *, file_bytes: int) -> Footer:
     except KeyError as error:
         raise BadFooter(f"the footer lacks {error.args[0]}") from None
     except (TypeError, ValueError) as error:
-        raise BadFooter(f"the footer does not follow its grammar: {error}") from None
+        raise BadFooter(f"the footer is malformed: {error}") from None
 
 
 def _text_of(value: bytes | None) -> str | None:

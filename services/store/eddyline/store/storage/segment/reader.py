@@ -99,7 +99,7 @@ def decode_message(message: bytes, path: Path, entry: BatchEntry) -> Batch:
     except (pa.ArrowException, OSError) as error:
         raise _corrupt(path, entry.offset, f"Arrow cannot read a verified record batch: {error}") from error
     if batch.count != entry.rows:
-        raise _corrupt(path, entry.offset, f"a record batch of {batch.count} rows, its entry says {entry.rows}")
+        raise _corrupt(path, entry.offset, f"a record batch of {batch.count} rows, by its entry {entry.rows}")
     return batch
 
 
@@ -114,7 +114,7 @@ def _read_footer(file: File, path: Path) -> Footer:
     trailer_at = file_bytes - TRAILER.size
     footer_bytes, magic = TRAILER.unpack(_pread(file, path, TRAILER.size, trailer_at))
     if magic != MAGIC:
-        raise _corrupt(path, trailer_at, "it does not end as an Arrow file")
+        raise _corrupt(path, trailer_at, "it does not end with the Arrow magic")
     behind_at = trailer_at - footer_bytes - len(END_OF_MESSAGES)
     if not FOOTER_BYTES_MIN <= footer_bytes <= FOOTER_BYTES_MAX or behind_at < len(MAGIC) + 2:
         raise _corrupt(path, trailer_at, f"a footer of {footer_bytes} bytes does not fit")
@@ -126,7 +126,7 @@ def _read_footer(file: File, path: Path) -> Footer:
         raise _corrupt(path, behind_at, str(bad)) from None
     first, last = footer.batches[0], footer.batches[-1]
     if last.offset + last.length != behind_at:
-        raise _corrupt(path, behind_at, "its messages do not end where its footer begins")
+        raise _corrupt(path, behind_at, "its record batches do not end at its footer")
     if xxh3_64_intdigest(_pread(file, path, first.offset, 0)) != footer.header_checksum:
         raise _corrupt(path, 0, "its head fails its checksum")
     return footer
@@ -138,7 +138,7 @@ def _pread(file: File, path: Path, size: int, offset: int) -> bytes:
     except OSError as error:
         raise unreadable(path, offset, error) from error
     if len(data) != size:
-        raise _corrupt(path, offset + len(data), "it ends too early")
+        raise _corrupt(path, offset + len(data), "it is cut short")
     return data
 
 

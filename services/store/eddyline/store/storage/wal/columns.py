@@ -79,7 +79,7 @@ def decode_columns(
         BadColumns: a part reaches beyond the buffer, or `flags` are impossible.
     """
     if count == 0 and flags & COLUMN_FLAGS:
-        raise BadColumns("columns of no record")
+        raise BadColumns("columns without records")
     if (flags & VALIDITY) >> VALIDITY_SHIFT & ~flags:
         raise BadColumns("a validity bitmap without its column")
     binary: list[Column | None] = []
@@ -150,5 +150,5 @@ def _add(parts: list[Buffer], part: Buffer) -> int:
 def _part(columns: memoryview, offset: int, size: int) -> memoryview:
     part = columns[offset : offset + size]
     if len(part) != size:
-        raise BadColumns("a part reaches beyond its frame")
+        raise BadColumns("a column ends after its frame")
     return part

@@ -246,13 +246,13 @@ def verify(buffer: memoryview, start: int, *, shard: int, file_number: int, offs
         BadFrame: there is no valid frame.
     """
     if len(buffer) - start < FRAME_BYTES_MIN:
-        raise BadFrame("no room for a frame")
+        raise BadFrame("too few bytes for a frame")
     header = Header._make(HEADER.unpack_from(buffer, start))
     if header.magic != MAGIC:
-        raise BadFrame("no frame's magic")
+        raise BadFrame("no frame magic")
     frame_len = header.frame_len
     if frame_len % 8 or not FRAME_BYTES_MIN <= frame_len <= len(buffer) - start:
-        raise BadFrame("impossible length")
+        raise BadFrame("invalid length")
     end = start + frame_len - CHECKSUM_BYTES
     checksum = xxh3_64_intdigest(buffer[start:end], _seed(shard, file_number, offset))
     if checksum != _CHECKSUM.unpack_from(buffer, end)[0]:
@@ -273,7 +273,7 @@ def parse(buffer: Buffer, start: int, *, shard: int, file_number: int, offset: i
     if not FrameType.APPEND <= header.type <= FrameType.WRITER_CHANGE:
         raise BadFrame(f"frame type {header.type} is of a later version", newer=True)
     if header.synced_to > offset:
-        raise BadFrame("synced beyond itself", verified=True)
+        raise BadFrame("its synced offset is after the frame", verified=True)
     inside = view[start + HEADER.size : start + header.frame_len - CHECKSUM_BYTES]
     if header.type == FrameType.APPEND:
         return _append(header, inside)
@@ -292,7 +292,7 @@ def _append(header: Header, inside: memoryview) -> Frame:
     except (BadColumns, BadMarks) as error:
         raise BadFrame(str(error), verified=True) from None
     if end != len(inside):
-        raise BadFrame("bytes that belong to nothing", verified=True)
+        raise BadFrame("bytes after the last part", verified=True)
     if marks and sum(mark.count for mark in marks) != header.count:
         raise BadFrame("appends do not add up to the frame's records", verified=True)
     return _frame(header, FrameType.APPEND, batch, marks, None)
@@ -305,7 +305,7 @@ def _control(header: Header, inside: memoryview) -> Frame:
         raise BadFrame("the body does not fit the frame", verified=True)
     frame_type, control = FrameType(header.type), None
     if (header.count == 0) != (frame_type is FrameType.HEAD_WATERMARK):
-        raise BadFrame(f"a body where {frame_type.name} has none, or none where it has one", verified=True)
+        raise BadFrame(f"a {frame_type.name} frame {'has' if header.count else 'lacks'} a body", verified=True)
     if header.count:
         control = _decode_body(bytes(inside[: header.count]))
     return _frame(header, frame_type, None, (), control)
@@ -379,9 +379,9 @@ def decode_marks(section: memoryview) -> tuple[tuple[AppendMark, ...], int]:
             mark, offset = _decode_mark(section, offset)
             marks.append(mark)
         if not marks:
-            raise BadMarks("an appends section of no append")
+            raise BadMarks("an appends section without appends")
     except (struct.error, UnicodeDecodeError):
-        raise BadMarks("the appends section reaches beyond its frame") from None
+        raise BadMarks("the appends section ends after its frame") from None
     return tuple(marks), offset + 7 & ~7
 
 
@@ -403,7 +403,7 @@ def _decode_mark(section: memoryview, offset: int) -> tuple[AppendMark, int]:
         previous, offset = _text(section, offset + _FENCE.size)
         new, offset = _text(section, offset)
     if offset > len(section):
-        raise BadMarks("the appends section reaches beyond its frame")
+        raise BadMarks("the appends section ends after its frame")
     return AppendMark(count, key, content_hash, writer, fence, previous, new), offset
 
 

@@ -116,7 +116,7 @@ class FileReplay:
             synced_to=self._synced_to,
         )
         if end < self._synced_to:
-            raise corrupt(path, end, f"it ends there, the catalog knows {self._synced_to} bytes of it")
+            raise corrupt(path, end, f"it ends there, and the catalog recorded {self._synced_to} bytes")
         return WalEnd(self._number, end)
 
     def tail(self, end: WalEnd) -> Tail:
@@ -151,7 +151,7 @@ class FileReplay:
             raise corrupt(
                 wal_file(self._directory, previous.file_number),
                 min(previous.file_bytes, int(control["previous_bytes"])),
-                f"it has {previous.file_bytes} bytes of frames, its successor says {control['previous_bytes']}",
+                f"it has {previous.file_bytes} bytes of frames, and {control['previous_bytes']} by the next file",
             )
 
 
@@ -199,7 +199,7 @@ def scan(
             if bad.verified or offset < synced_to:
                 raise corrupt(path, offset, str(bad)) from None
             if _synced_behind(data, offset, shard=shard, file_number=file_number):
-                raise corrupt(path, offset, f"{bad}, and a later frame knows that these bytes were synced") from None
+                raise corrupt(path, offset, f"{bad}, and a later frame records that these bytes were synced") from None
             break
         synced_to = max(synced_to, frame.synced_to)
         on_frame(frame, Location(file_number, offset, frame.frame_len))
@@ -215,7 +215,7 @@ def corrupt(path: Path, offset: int, why: str) -> DataCorrupt:
 def short_of(error: OSError) -> Throttled:
     """Return the error for a shortage of descriptors or memory in the process, as opposed to a damaged disk."""
     return Throttled(
-        f"the store is short of a resource: {error.strerror}. It goes on by itself once there is some",
+        f"the store lacks a resource: {error.strerror}. It continues automatically once it is available",
         retryAfterMs=SHORTAGE_RETRY_AFTER_MS,
     )
 

@@ -191,7 +191,7 @@ class Wal:
                 raise corrupt(
                     wal_file(directory, number),
                     previous.file_bytes,
-                    f"it has {previous.file_bytes} bytes of frames, a checkpoint closed it with {closed_end.file_bytes}",
+                    f"it has {previous.file_bytes} bytes of frames, and had {closed_end.file_bytes} at the checkpoint",
                 )
             end = previous if previous.file_bytes else end
             if is_newest:
@@ -456,7 +456,7 @@ def _check_all_there(
     """Raise DataCorrupt if a file is missing: between others, or one that a checkpoint or the last stop recorded."""
     for due, number in enumerate(numbers, first_number):
         if number != due:
-            raise corrupt(wal_file(directory, due), 0, f"the file is missing, {number:016x} is there")
+            raise corrupt(wal_file(directory, due), 0, f"the file is missing, and {number:016x} exists")
     if closed_end is not None and first_number <= closed_end.file_number and closed_end.file_number not in numbers:
         raise corrupt(wal_file(directory, closed_end.file_number), 0, "the file is missing")
     if expected is not None and (not numbers or numbers[-1] < expected.file_number):
@@ -469,7 +469,7 @@ def _check_end(directory: Path, end: WalEnd, expected: WalEnd | None) -> None:
         raise corrupt(
             wal_file(directory, max(end.file_number, expected.file_number)),
             end.file_bytes if end.file_number >= expected.file_number else 0,
-            f"a clean stop left the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
+            f"the last clean stop ended the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
         )
 
 

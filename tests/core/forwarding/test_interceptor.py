@@ -417,7 +417,7 @@ async def test_refused_calls_name_the_role_that_serves_them() -> None:
             if path not in METHODS:
                 error = await outcome(calls.channel, path)
                 assert isinstance(error, ServedElsewhere)
-                assert "ask a store" in error.message
+                assert "call a store" in error.message
     assert not owner.received
 
 

@@ -160,8 +160,8 @@ def test_directory_of_others_is_refused_untouched(tmp_path: Path) -> None:
 
 def test_file_in_the_place_of_a_directory_is_refused(filled: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "set a directory" in refused_start(tmp_path / "file")
-    assert "set a directory" in refused_start(tmp_path / "file" / "store")
+    assert "set another directory" in refused_start(tmp_path / "file")
+    assert "set another directory" in refused_start(tmp_path / "file" / "store")
     shutil.rmtree(filled / "wal")
     (filled / "wal").touch()
     said = refused(filled)
@@ -174,7 +174,7 @@ def test_file_in_the_place_of_a_directory_is_refused(filled: Path, tmp_path: Pat
     [
         (errno.EACCES, f"give the store's user (uid {os.geteuid()}) read and write access"),
         (errno.EROFS, "its file system is read-only: mount it for writing"),
-        (errno.ENOTDIR, "set a directory"),
+        (errno.ENOTDIR, "set another directory"),
         (errno.ENOSPC, "free space"),
         (errno.EIO, "the disk has errors"),
     ],

@@ -301,7 +301,7 @@ def check_continuous(table: TopicTable) -> None:
 
 
 def _missing(name: str, first_seq: int, last_seq: int) -> None:
-    raise DataCorrupt(f"seqs {first_seq} to {last_seq} of topic {name} are in no WAL file", file="wal", offset=0)
+    raise DataCorrupt(f"seqs {first_seq} to {last_seq} of topic {name} are missing from the WAL", file="wal", offset=0)
 
 
 async def recover(

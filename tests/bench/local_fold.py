@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddyline.client.local_fold.follow import changes_of
-from eddyline.client.local_fold.frame import Place, Scope
+from eddyline.client.local_fold.frame import FoldPosition, FoldScope
 from eddyline.client.local_fold.local_fold import open_fold, read_fold
 from eddyline.client.local_fold.storage import FoldStorage
 from eddyline.client.watch.plan import WatchPlan, WatchTopic
@@ -50,9 +50,9 @@ async def main(count: int) -> None:
     """Measure, and say."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.fold"
-        keeper = FoldStorage(RealFs(), path, Scope("t"), memory_bytes_max=1 << 40)
+        keeper = FoldStorage(RealFs(), path, FoldScope("t"), memory_bytes_max=1 << 40)
         await keeper.begin_base(0)
-        await keeper.finish_base(Place(1, 0), 0)
+        await keeper.finish_base(FoldPosition(1, 0), 0)
         made = list(frames(count, random.Random(1)))
         before = resident_bytes()
         await apply(keeper, made, "new keys")
@@ -91,7 +91,7 @@ async def apply(keeper: FoldStorage, made: list[bytes], what: str) -> None:
         event = plan.accept(delivery_pb2.WatchTopicsResponse.FromString(data))
         changes = changes_of(event.records)  # type: ignore[union-attr]
         apart_s += time.process_time() - began
-        await keeper.commit(changes, Place(*event.position))  # type: ignore[union-attr]
+        await keeper.commit(changes, FoldPosition(*event.position))  # type: ignore[union-attr]
         count += len(changes)
     taken_s = time.process_time() - start
     say(f"apply, {what}, with the frames' parsing", taken_s, count)

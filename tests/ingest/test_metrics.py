@@ -11,7 +11,7 @@ from eddyline.core.forwarding.stats import ForwardedCalls
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.telemetry import names as telemetry
 from eddyline.ingest import metrics as ingest_metrics_module
-from eddyline.ingest.copy.progress import STATES, Progress
+from eddyline.ingest.copy.progress import STATES, CopyProgress
 from eddyline.ingest.metrics import ingest_metrics
 from eddyline.ingest.verify.verify import VerifyOptions
 from tests.support.manual_clock import ManualClock
@@ -145,7 +145,7 @@ async def test_sources_beyond_the_bound_are_counted_and_not_listed(
 
 def test_lag_in_seconds_is_since_it_was_last_level() -> None:
     clock = ManualClock()
-    progress = Progress(clock, "s")
+    progress = CopyProgress(clock, "s")
     progress.set_head(5)
     clock.advance(2.0)
     assert progress.lag_s == 2.0

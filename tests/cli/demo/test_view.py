@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 
-from eddyline.cli.demo.subscriber import Change, Subscriber
-from eddyline.cli.demo.view import View, ViewFigures, change_text
+from eddyline.cli.demo.subscriber import Change, DemoSubscriber
+from eddyline.cli.demo.view import DemoView, ViewFigures, change_text
 from eddyline.cli.terminal.output import Output
 from eddyline.client.admin.sources import Source
 from eddyline.core.model.source import SourceDefinition
@@ -20,8 +20,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def subscriber() -> Subscriber:
-    seen = Subscriber(["routes"])
+def subscriber() -> DemoSubscriber:
+    seen = DemoSubscriber(["routes"])
     record = Record(12, 1000, op=Op.PUT, key=b"co.uk", data=b"co.uk")
     seen.live["routes"][b"co.uk"] = record
     seen.newest.append(Change("routes", record))
@@ -34,7 +34,7 @@ def moment(trouble: str = "") -> ViewFigures:
 
 def test_without_a_terminal_a_moment_is_a_line() -> None:
     stream = io.StringIO()
-    view = View(Output(stream=stream), subscriber())
+    view = DemoView(Output(stream=stream), subscriber())
     view.show(moment())
     view.show(moment("STORE_UNREACHABLE: gone"))
     first, second = stream.getvalue().splitlines()
@@ -44,7 +44,7 @@ def test_without_a_terminal_a_moment_is_a_line() -> None:
 
 def test_on_a_terminal_it_is_redrawn_in_its_place() -> None:
     stream = Terminal()
-    view = View(Output(stream=stream), subscriber())
+    view = DemoView(Output(stream=stream), subscriber())
     view.show(moment())
     drawn = stream.getvalue().count("\n")
     view.show(moment("gone"))
@@ -54,7 +54,7 @@ def test_on_a_terminal_it_is_redrawn_in_its_place() -> None:
 
 def test_programs_get_an_object_a_moment() -> None:
     stream = io.StringIO()
-    View(Output("json", stream=stream), subscriber()).show(moment())
+    DemoView(Output("json", stream=stream), subscriber()).show(moment())
     assert json.loads(stream.getvalue())["sources"][0]["keys"] == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from eddyline.client.admin.status import role_status
 from eddyline.core.errors import EpochMismatch, FoldLost, HistoryGone, InvalidArgument, NotReady, ScanExpired
 from eddyline.core.model.deletion import DeleteResult, EraseProgress
-from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
 from eddyline.core.model.read import EntryPage, FoldState, SeqFound
 from eddyline.core.model.topic import ConfigChange, Discard, Kind, TopicConfig, TopicInfo
 from eddyline.core.records.batch import Batch
@@ -114,7 +114,7 @@ async def test_a_whole_history_that_breaks_resumes_without_a_limit() -> None:
 
 
 async def test_a_check_tells_its_verdict_last_and_does_not_resume() -> None:
-    steps = [VerifyProgress(3, 9), VerifyProgress(9, 9, 5), FoldVerdict(9, 2, 7, 1, ("key 6b differs",))]
+    steps = [FoldCheckProgress(3, 9), FoldCheckProgress(9, 9, 5), FoldVerdict(9, 2, 7, 1, ("key 6b differs",))]
     async with client_of_a_door(ScriptedShard({"verify_fold": steps})) as client:
         assert [step async for step in client.verify_fold("t")] == steps
     for error in (ScanExpired("late"), FoldLost("lost", topic="t")):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.client.local_fold.file import COMPACT_BYTES_MIN, FoldFile, new_path, open_file, write_base
-from eddyline.client.local_fold.frame import FRAME_MARK, VERSION, Change, Place, Scope, encode_file_head
+from eddyline.client.local_fold.frame import FRAME_MARK, VERSION, Change, FoldPosition, FoldScope, encode_file_head
 from eddyline.core.errors import DataCorrupt, NewerFormat
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import MetaEntry, Op, Record
@@ -36,17 +36,17 @@ def lived() -> tuple[FileLife, SimFs]:
     """A file with a base, synced changes behind it, and a clean end."""
     fs = new_disk()
     life = FileLife(fs)
-    life.base(dict([put("ka", "1"), put("kb", "2")]), Place(EPOCH, 2))
-    life.append([put("ka", "3"), put("kc", "4")], Place(EPOCH, 4))
+    life.base(dict([put("ka", "1"), put("kb", "2")]), FoldPosition(EPOCH, 2))
+    life.append([put("ka", "3"), put("kc", "4")], FoldPosition(EPOCH, 4))
     life.sync()
-    life.append([(b"kb", None)], Place(EPOCH, 5, 9))
+    life.append([(b"kb", None)], FoldPosition(EPOCH, 5, 9))
     return life, fs
 
 
 def test_what_was_appended_is_read_back() -> None:
     life, fs = lived()
     life.close()
-    assert look(fs) == life.held[-1] == held(dict([put("ka", "3"), put("kc", "4")]), Place(EPOCH, 5, 9))
+    assert look(fs) == life.held[-1] == held(dict([put("ka", "3"), put("kc", "4")]), FoldPosition(EPOCH, 5, 9))
     assert life.held[-1] == look(fs, for_writing=False)
 
 
@@ -58,11 +58,11 @@ def of_every_kind() -> tuple[FileLife, SimFs]:
     rich = encode_entry(
         Record(3, 1_700_000_000_001, 5, Op.PUT, b"kb", b"", "tag", "node", (MetaEntry("m", b"v"),), b"\x09")
     )
-    life.base({b"ka": plain}, Place(EPOCH, 2, 1_700_000_000_002))
-    life.append([(b"kb", rich), (b"ka", None)], Place(EPOCH, 4, 1_700_000_000_003))
+    life.base({b"ka": plain}, FoldPosition(EPOCH, 2, 1_700_000_000_002))
+    life.append([(b"kb", rich), (b"ka", None)], FoldPosition(EPOCH, 4, 1_700_000_000_003))
     life.sync()
-    life.append([], Place(EPOCH, 4, 1_700_000_000_004))
-    life.append([], Place(EPOCH, 4, 1_700_000_000_004, deleted=True))
+    life.append([], FoldPosition(EPOCH, 4, 1_700_000_000_004))
+    life.append([], FoldPosition(EPOCH, 4, 1_700_000_000_004, deleted=True))
     return life, fs
 
 
@@ -98,7 +98,7 @@ def test_every_crash_of_every_call_leaves_one_of_its_states() -> None:
             again = FileLife(after, dict(found.entries), [found], 0)
             entries: dict[bytes, bytes] = {}
             again.file = open_file(after, PATH, entries)
-            again.append([put("kz", "later")], Place(EPOCH + 2, 1))
+            again.append([put("kz", "later")], FoldPosition(EPOCH + 2, 1))
             again.close()
             assert look(after.reboot("power")) == again.held[-1]
             tried += 1
@@ -128,7 +128,7 @@ def test_a_cut_at_every_byte_leaves_an_older_state_or_is_refused(clean: bool) ->
 def whole_base() -> bytes:
     """The file of `lived` with its base only."""
     fs = new_disk()
-    FileLife(fs).base(dict([put("ka", "1"), put("kb", "2")]), Place(EPOCH, 2))
+    FileLife(fs).base(dict([put("ka", "1"), put("kb", "2")]), FoldPosition(EPOCH, 2))
     return bytes(fs.content(PATH))
 
 
@@ -164,13 +164,13 @@ def test_a_flip_in_what_was_not_synced_leaves_an_older_state() -> None:
 def test_bytes_of_a_value_are_never_taken_for_a_frame() -> None:
     fs = new_disk()
     life = FileLife(fs)
-    life.base({}, Place(EPOCH, 0))
-    life.append([put("k", "v")], Place(EPOCH, 1))
+    life.base({}, FoldPosition(EPOCH, 0))
+    life.append([put("k", "v")], FoldPosition(EPOCH, 1))
     life.sync()
-    life.append([put("k2", "v2")], Place(EPOCH, 2))
+    life.append([put("k2", "v2")], FoldPosition(EPOCH, 2))
     frames = bytes(fs.content(PATH))[len(encode_file_head(SCOPE, base_end=0, snapshot_ms=0)) :]
-    life.append([(b"frames", frames)], Place(EPOCH, 3))
-    life.append([put("k3", "v3")], Place(EPOCH, 4))
+    life.append([(b"frames", frames)], FoldPosition(EPOCH, 3))
+    life.append([put("k3", "v3")], FoldPosition(EPOCH, 4))
     disk = fs.reboot("kill")
     disk.content(PATH)[bytes(disk.content(PATH)).index(b"frames")] ^= 1
     assert look(disk) == life.held[2], "the copies of frames in it are not where they were written"
@@ -202,7 +202,7 @@ def test_a_new_file_that_was_not_finished_is_forgotten() -> None:
     assert look(after) == life.held[-1]
     entries: dict[bytes, bytes] = {}
     open_file(after, PATH, entries).close()
-    write_base(after, PATH, SCOPE, Place(EPOCH, 9), entries=entries.items(), snapshot_ms=0).close()
+    write_base(after, PATH, SCOPE, FoldPosition(EPOCH, 9), entries=entries.items(), snapshot_ms=0).close()
     assert not after.exists(new_path(PATH))
 
 
@@ -211,13 +211,13 @@ def test_a_file_that_failed_takes_nothing_more_and_opens_as_it_was(operation: st
     sim = new_disk()
     fs = FaultyFs(sim)
     life = FileLife(fs)
-    life.base(dict([put("ka", "1")]), Place(EPOCH, 2))
+    life.base(dict([put("ka", "1")]), FoldPosition(EPOCH, 2))
     fs.next_fault(operation, error=errno.ENOSPC)
     with pytest.raises(OSError, match="No space left"):
-        life.append([put("kb", "2")], Place(EPOCH, 3))
+        life.append([put("kb", "2")], FoldPosition(EPOCH, 3))
         life.sync()
     with pytest.raises(OSError, match="opened again"):
-        life.append([put("kb", "2")], Place(EPOCH, 3))
+        life.append([put("kb", "2")], FoldPosition(EPOCH, 3))
     with pytest.raises(OSError, match="opened again"):
         life.sync()
     life.close()
@@ -227,8 +227,8 @@ def test_a_file_that_failed_takes_nothing_more_and_opens_as_it_was(operation: st
 def test_short_writes_are_gone_on_with() -> None:
     fs = FaultyFs(new_disk(), [Fault("pwritev", call, short=7) for call in range(1, 20, 2)])
     life = FileLife(fs)
-    life.base(dict([put("ka", "1")]), Place(EPOCH, 2))
-    life.append([put("kb", "2")], Place(EPOCH, 3))
+    life.base(dict([put("ka", "1")]), FoldPosition(EPOCH, 2))
+    life.append([put("kb", "2")], FoldPosition(EPOCH, 3))
     life.close()
     assert look(fs) == life.held[-1]
 
@@ -236,8 +236,8 @@ def test_short_writes_are_gone_on_with() -> None:
 def test_frames_larger_than_what_is_read_at_once_are_read(tmp_path: Path) -> None:
     entries = {b"k%d" % number: bytes(1 << 20) for number in range(9)}
     path = tmp_path / "f"
-    file = write_base(RealFs(), path, SCOPE, Place(1, 9), entries=entries.items(), snapshot_ms=0)
-    file.append([(b"large", b"x" * (9 << 20)), (b"k0", None)], Place(1, 11))
+    file = write_base(RealFs(), path, SCOPE, FoldPosition(1, 9), entries=entries.items(), snapshot_ms=0)
+    file.append([(b"large", b"x" * (9 << 20)), (b"k0", None)], FoldPosition(1, 11))
     file.close()
     found: dict[bytes, bytes] = {}
     open_file(RealFs(), path, found).close()
@@ -247,10 +247,10 @@ def test_frames_larger_than_what_is_read_at_once_are_read(tmp_path: Path) -> Non
 
 def test_compaction_is_wanted_when_more_is_garbage_than_live() -> None:
     fs = new_disk()
-    file = write_base(fs, PATH, SCOPE, Place(1, 1), entries=[put("k", "v")], snapshot_ms=0)
+    file = write_base(fs, PATH, SCOPE, FoldPosition(1, 1), entries=[put("k", "v")], snapshot_ms=0)
     rounds, value = 0, b"x" * 10_000
     while not file.wants_compaction(len(value)):
-        file.append([(b"k", value)], Place(1, rounds))
+        file.append([(b"k", value)], FoldPosition(1, rounds))
         rounds += 1
     assert file.size == pytest.approx(COMPACT_BYTES_MIN, rel=0.05)
     file.close()
@@ -269,19 +269,19 @@ STEPS = st.lists(
 def test_any_life_of_it_is_what_a_dict_would_be(steps: list[tuple[str, list[Change]]], seed: int) -> None:
     fs = new_disk()
     life = FileLife(fs)
-    life.base({}, Place(1, 1))
+    life.base({}, FoldPosition(1, 1))
     for seq, (step, changes) in enumerate(steps, 2):
         assert life.file is not None
         if step == "append":
-            life.append(changes, Place(1, seq))
+            life.append(changes, FoldPosition(1, seq))
         elif step == "sync":
             life.sync()
         elif step == "compact":
             life.compact()
         elif step == "delete":
-            life.append([], Place(1, seq, deleted=True))
+            life.append([], FoldPosition(1, seq, deleted=True))
         elif step == "base":
-            life.base({b"k": b"%d" % seq}, Place(1, seq))
+            life.base({b"k": b"%d" % seq}, FoldPosition(1, seq))
         else:
             life = reopened(life, fs, step, seed + seq)
             assert isinstance(life.fs, SimFs)
@@ -306,9 +306,9 @@ def reopened(life: FileLife, fs: SimFs, step: str, seed: int) -> FileLife:
 
 
 def test_the_scope_is_in_the_file(tmp_path: Path) -> None:
-    scope = Scope("ä.b", (b"", b"\xff" * 1024))
+    scope = FoldScope("ä.b", (b"", b"\xff" * 1024))
     path = tmp_path / "f"
-    write_base(RealFs(), path, scope, Place(1, 1), entries=[], snapshot_ms=77).close()
+    write_base(RealFs(), path, scope, FoldPosition(1, 1), entries=[], snapshot_ms=77).close()
     file = open_file(RealFs(), path, {}, for_writing=False)
     file.close(clean=False)
     assert (file.head.scope, file.head.snapshot_ms) == (scope, 77)

@@ -20,7 +20,7 @@ from eddyline.core.codec.calls import (
 )
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.deletion import DeleteResult, EraseProgress
-from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
 from eddyline.core.model.read import FoldState, SeqFound
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.v1 import fold_pb2, log_pb2
@@ -57,8 +57,10 @@ def test_results_of_deletes_and_look_ups_survive_a_round_trip() -> None:
     assert seq_found_from_pb(seq_found_to_pb(result)) == result
 
 
-@pytest.mark.parametrize("step", [VerifyProgress(3, 9, 2), FoldVerdict(9, 4, 7, 2, ("key a differs", "key b is gone"))])
-def test_steps_of_fold_checks_survive_a_round_trip(step: VerifyProgress | FoldVerdict) -> None:
+@pytest.mark.parametrize(
+    "step", [FoldCheckProgress(3, 9, 2), FoldVerdict(9, 4, 7, 2, ("key a differs", "key b is gone"))]
+)
+def test_steps_of_fold_checks_survive_a_round_trip(step: FoldCheckProgress | FoldVerdict) -> None:
     assert verify_step_from_pb(verify_step_to_pb(step)) == step
 
 

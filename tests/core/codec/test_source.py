@@ -8,18 +8,18 @@ import pytest
 
 from eddyline.core.codec.source import PositionSummary, source_to_pb, status_to_pb, summarize_position
 from eddyline.core.model.source import ControlState, SourceDefinition, SourceDetail, SourceInfo, SourceReport
-from eddyline.ingest.copy.position import Position
+from eddyline.ingest.copy.position import StreamPosition
 from eddyline.v1 import source_pb2
 
-AT_7 = Position(5, 7).encode()
+AT_7 = StreamPosition(5, 7).encode()
 INFO = SourceInfo(SourceDefinition("s", "t", "b"), AT_7, 3, "h", 400, SourceReport("LIVE", "", 9, 2), 10, 8, epoch=4)
 
 
 def test_progress_is_decoded_from_positions_of_every_format() -> None:
     assert summarize_position(b"") is None
-    timed = Position(5, 7, resync_serial=3, time_ns=9)
-    plain, requested = Position(5, 7), Position(5, 7, resync_serial=3)
-    for position in (plain, requested, timed, Position(-1, (1 << 64) - 1).after_changes()):
+    timed = StreamPosition(5, 7, resync_serial=3, time_ns=9)
+    plain, requested = StreamPosition(5, 7), StreamPosition(5, 7, resync_serial=3)
+    for position in (plain, requested, timed, StreamPosition(-1, (1 << 64) - 1).after_changes()):
         assert summarize_position(position.encode()) == PositionSummary(position.revision, position.resync_serial)
     for unreadable in (b"\x09" + AT_7[1:], AT_7[:-1], b"\x01"):
         assert summarize_position(unreadable) is None
@@ -36,7 +36,7 @@ def test_lag_counts_from_the_position_or_over_the_whole_of_another_stream() -> N
 
 def test_a_resync_is_pending_until_the_position_has_its_serial() -> None:
     requested = ControlState(resync_serial=1)
-    done = Position(5, 7, resync_serial=1).encode()
+    done = StreamPosition(5, 7, resync_serial=1).encode()
     assert source_to_pb(replace(INFO, control=requested)).resync_pending
     assert not source_to_pb(replace(INFO, control=requested, position=done)).resync_pending
     assert not source_to_pb(replace(INFO, control=requested, position=b"")).resync_pending

@@ -14,7 +14,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.core.transport.channel import open_channel
 from eddyline.core.transport.status import unwrap
-from eddyline.delivery.feed.encode import EncodedFrame, FramePosition, View, item_frame
+from eddyline.delivery.feed.encode import EncodedFrame, FramePosition, TopicView, item_frame
 from eddyline.delivery.feed.oversize import MessageLimit, fit_frames
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import delivery_pb2_grpc, log_pb2
@@ -131,7 +131,7 @@ async def test_a_limit_below_the_default_of_channels_is_refused(cluster: ServedD
 def test_the_record_is_located_among_others_and_cursors_stay_exact() -> None:
     sizes = (10, 10, 900, 10, 900)
     batch = Batch.from_rows([Record(seq, 1, data=bytes(size)) for seq, size in enumerate(sizes, start=1)])
-    place, view, limit = FramePosition("t", 7, 9), View(), MessageLimit(200, skips=True)
+    place, view, limit = FramePosition("t", 7, 9), TopicView(), MessageLimit(200, skips=True)
     frames = [pb.WatchTopicsResponse.FromString(one.data) for one in fitted_of(batch, place, view, limit)]
     positions = [
         (frame.cursor.seq, [record.seq for record in frame.rows.records] or (frame.gap.first_seq, frame.gap.last_seq))
@@ -146,12 +146,12 @@ def test_the_record_is_located_among_others_and_cursors_stay_exact() -> None:
 
 def test_a_hidden_record_is_not_too_large() -> None:
     gap = Gap(1, 2, GapReason.CAP)
-    place, view = FramePosition("t", 7, 2), View()
+    place, view = FramePosition("t", 7, 2), TopicView()
     frame = item_frame(place, gap, view)
     assert fit_frames(frame, place, gap, view, MessageLimit(10_000)) == (frame,)
     batch = Batch.from_rows([])
     assert fitted_of(batch, place, view, MessageLimit(10)) == ()
 
 
-def fitted_of(batch: Batch, place: FramePosition, view: View, limit: MessageLimit) -> tuple[EncodedFrame, ...]:
+def fitted_of(batch: Batch, place: FramePosition, view: TopicView, limit: MessageLimit) -> tuple[EncodedFrame, ...]:
     return fit_frames(item_frame(place, batch, view), place, batch, view, limit)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Record
 from eddyline.core.records.size import item_bytes
-from eddyline.delivery.feed.encode import NOTHING, View, view_of
+from eddyline.delivery.feed.encode import NOTHING, TopicView, view_of
 from eddyline.delivery.feed.frame_split import FRAME_BYTES, split_batch
 from eddyline.delivery.feed.ring import FRAME_OVERHEAD_BYTES, Ring, RingBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ALL = View()
+ALL = TopicView()
 
 
 def batch(first_seq: int, *sizes: int) -> Batch:

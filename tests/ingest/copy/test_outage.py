@@ -10,7 +10,7 @@ from eddyline.core.errors import ClusterMismatch
 from eddyline.core.model.source import LEASE_MS_MIN, SourceDefinition
 from eddyline.core.model.topic import TopicConfig
 from eddyline.core.records.record import Op
-from eddyline.ingest.copy.position import Position, decode_position
+from eddyline.ingest.copy.position import StreamPosition, decode_position
 from eddyline.ingest.nats.consumer_names import consumer_name, name_prefix
 from eddyline.ingest.rpc.status import ingest_status
 from eddyline.ingest.sources.creation import create_source
@@ -204,7 +204,7 @@ async def test_another_stored_position_is_adopted(kit: BucketKit) -> None:
         await kit.is_state("LIVE")
         position = decode_position((await kit.source()).position)
         assert position is not None
-        await kit.move(Position(position.created_ns, 0).encode())
+        await kit.move(StreamPosition(position.created_ns, 0).encode())
         last = await bucket.put("b", b"2")
         await kit.reaches(last)
     assert await revisions(kit) == [1, 1, 2]

@@ -7,7 +7,7 @@ from typing import Final, get_args
 
 import pytest
 
-from eddyline.ingest.copy.progress import STOPPED, Progress, State
+from eddyline.ingest.copy.progress import STOPPED, CopyProgress, State
 from eddyline.ingest.nats.stream import Stream
 from eddyline.v1 import source_pb2
 from tests.support.manual_clock import ManualClock
@@ -55,7 +55,7 @@ def test_a_stop_is_left_only_by_what_ends_it(stop: State, leaves: set[State]) ->
     for state in STATES:
         if state == stop:
             continue
-        progress = Progress(ManualClock())
+        progress = CopyProgress(ManualClock())
         progress.set_state(stop, "why")
         progress.set_state(state)
         assert (progress.state == state) == (state in leaves or state in STOPPED or state == "PAUSED")
@@ -63,7 +63,7 @@ def test_a_stop_is_left_only_by_what_ends_it(stop: State, leaves: set[State]) ->
 
 def test_time_in_a_state_starts_when_it_is_entered_and_not_when_it_is_repeated() -> None:
     clock = ManualClock()
-    progress = Progress(clock)
+    progress = CopyProgress(clock)
     clock.advance(1)
     progress.set_state("LIVE")
     clock.advance(2)
@@ -72,7 +72,7 @@ def test_time_in_a_state_starts_when_it_is_entered_and_not_when_it_is_repeated()
 
 
 def test_lag_is_what_lies_between_and_reasons_are_cut() -> None:
-    progress = Progress(ManualClock())
+    progress = CopyProgress(ManualClock())
     progress.set_head(10)
     progress.set_head(8)
     progress.position_revision = 7
@@ -83,7 +83,7 @@ def test_lag_is_what_lies_between_and_reasons_are_cut() -> None:
 
 
 def test_position_that_passes_what_was_reported_is_reported_again_where_more_is_known() -> None:
-    progress = Progress(ManualClock())
+    progress = CopyProgress(ManualClock())
     progress.set_head(10)
     progress.report()
     progress.set_head(20)
@@ -99,7 +99,7 @@ def test_position_that_passes_what_was_reported_is_reported_again_where_more_is_
 
 def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
     clock = ManualClock()
-    progress = Progress(clock, "s")
+    progress = CopyProgress(clock, "s")
     progress.set_state("SNAPSHOT")
     progress.set_head(10_000)
     assert (progress.revisions_per_s, progress.remaining_s) == (0, None)
@@ -125,7 +125,7 @@ def test_rate_and_time_left_are_those_of_the_last_ten_seconds() -> None:
 
 def test_the_last_decision_outlasts_states_that_are_no_decisions() -> None:
     clock = ManualClock()
-    progress = Progress(clock, "s")
+    progress = CopyProgress(clock, "s")
     progress.set_state("SNAPSHOT", detail="from the beginning")
     clock.advance(2)
     progress.set_state("LIVE", detail="caught up")
@@ -140,7 +140,7 @@ def test_the_last_decision_outlasts_states_that_are_no_decisions() -> None:
 
 
 def test_what_is_reported_fits_the_contract() -> None:
-    progress = Progress(ManualClock(), "s")
+    progress = CopyProgress(ManualClock(), "s")
     progress.set_stream_settings(replace(STREAM, history=1, peer_troubles=tuple("ä" * 2_000 for _ in range(40))))
     progress.set_file_drift("ö" * 2_000, "ü" * 2_000)
     detail = progress.current_report().detail
@@ -150,7 +150,7 @@ def test_what_is_reported_fits_the_contract() -> None:
 
 
 def test_another_setting_or_server_of_the_stream_is_reported_at_once() -> None:
-    progress = Progress(ManualClock(), "s")
+    progress = CopyProgress(ManualClock(), "s")
     progress.set_stream_settings(STREAM)
     assert not progress.changed.is_set()
     for look in (replace(STREAM, history=5), replace(STREAM, history=5, peer_troubles=("NATS server n2 is offline",))):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import nats
 import pytest
 
-from eddyline.ingest.copy.progress import Progress
+from eddyline.ingest.copy.progress import CopyProgress
 from eddyline.ingest.rpc.status import ingest_status
 from tests.ingest.copy.test_outage import revisions, started
 from tests.support.ingest.kit import HEARTBEAT_MS, bucket_kit
@@ -151,13 +151,13 @@ async def test_fifty_sources_that_start_under_a_writer_are_live_with_all_that_wa
     live: list[int] = []
     before = 0
 
-    def entered(progress: Progress, state: State, reason: str = "", *, detail: str = "") -> None:
+    def entered(progress: CopyProgress, state: State, reason: str = "", *, detail: str = "") -> None:
         if state == "LIVE" != progress.state:
             live.append(progress.position_revision)
         enter(progress, state, reason, detail=detail)
 
-    enter = Progress.set_state
-    monkeypatch.setattr(Progress, "set_state", entered)
+    enter = CopyProgress.set_state
+    monkeypatch.setattr(CopyProgress, "set_state", entered)
     for number in range(500):
         before = await bucket.put(f"k{number}", b"x")
     stop = asyncio.Event()

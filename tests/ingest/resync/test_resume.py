@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nats.js.api import DiscardPolicy
 
 from eddyline.core.records.record import GapReason, Op
-from eddyline.ingest.copy.position import Position, decode_position
+from eddyline.ingest.copy.position import StreamPosition, decode_position
 
 if TYPE_CHECKING:
     import pytest
@@ -327,11 +327,11 @@ async def test_position_ahead_of_the_stream_stops_the_source(kit: BucketKit) -> 
     await copied(kit, await bucket.put("b", b"2"))
     position = decode_position((await kit.source()).position)
     assert position is not None
-    await kit.move(Position(position.created_ns, 9, position.sample).encode())
+    await kit.move(StreamPosition(position.created_ns, 9, position.sample).encode())
     async with kit.ingest():
         await kit.is_state("CURSOR_AHEAD")
     assert "last revision is 2" in (await kit.source()).report.reason
-    await kit.move(Position(position.created_ns, 1, position.sample).encode())
+    await kit.move(StreamPosition(position.created_ns, 1, position.sample).encode())
     async with kit.ingest(holder="two"):
         await kit.is_state("CURSOR_AHEAD")
     assert "not the message" in (await kit.source()).report.reason

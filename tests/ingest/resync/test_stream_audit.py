@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.read import RangePage
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.copy.forward import Forward
-    from eddyline.ingest.copy.position import Position
+    from eddyline.ingest.copy.position import StreamPosition
     from eddyline.ingest.resync.resync import ResyncResult
     from tests.support.ingest.kit import BucketKit
 
@@ -104,7 +104,7 @@ class AuditCounts:
             stream: Stream,
             link: StoreLink,
             topic: str,
-            position: Position | None,
+            position: StreamPosition | None,
             forward: Forward,
             resync_serial: int,
         ) -> ResyncResult:

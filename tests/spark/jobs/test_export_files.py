@@ -22,7 +22,7 @@ from eddyline.export.manifest import (
     temporary,
     topic_dir,
 )
-from eddyline.export.split.pieces import Piece
+from eddyline.export.split.pieces import TopicSplit
 
 pytestmark = pytest.mark.spark
 
@@ -82,13 +82,13 @@ def test_a_manifest_that_is_missing_between_others_is_reported() -> None:
 
 def test_leftovers_are_those_of_the_range_alone() -> None:
     span = Span("routes", 5, 11, 31)
-    kept = part_name(Piece("routes", 5, 11, 20), "2026-01-01")
-    stale = part_name(Piece("routes", 5, 11, 20), "2026-01-02")
-    begun = part_name(Piece("routes", 5, 21, 30), "2026-01-01").replace("part-", "_part-") + ".0a1b.tmp"
+    kept = part_name(TopicSplit("routes", 5, 11, 20), "2026-01-01")
+    stale = part_name(TopicSplit("routes", 5, 11, 20), "2026-01-02")
+    begun = part_name(TopicSplit("routes", 5, 21, 30), "2026-01-01").replace("part-", "_part-") + ".0a1b.tmp"
     others = [
-        part_name(Piece("routes", 5, 1, 10), "2026-01-01"),
-        part_name(Piece("routes", 4, 11, 20), "2026-01-01"),
-        part_name(Piece("routes", 5, 31, 40), "2026-01-01"),
+        part_name(TopicSplit("routes", 5, 1, 10), "2026-01-01"),
+        part_name(TopicSplit("routes", 4, 11, 20), "2026-01-01"),
+        part_name(TopicSplit("routes", 5, 31, 40), "2026-01-01"),
         "topic=routes/day=2026-01-01/somebody-elses.parquet",
     ]
     assert leftovers([kept, stale, begun, *others], span, [kept]) == [stale]

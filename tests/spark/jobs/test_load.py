@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eddyline.spark.jobs.files.file_rows import FileRows
-    from eddyline.spark.writer.partition import Piece
+    from eddyline.spark.writer.partition import RowChunk
     from tests.support.spark.target_store import TopicAt
 
 pytestmark = pytest.mark.spark
@@ -61,11 +61,11 @@ def rows_in(path: Path, kind: Kind = Kind.LOG, bad: list[str] | None = None) -> 
     return open_rows(str(path), name=path.name, is_parquet=is_parquet, kind=kind, topic="t", on_bad=on_bad)
 
 
-def pieces_of(rows: FileRows) -> list[Piece]:
+def pieces_of(rows: FileRows) -> list[RowChunk]:
     return list(iter(rows.next_piece, None))
 
 
-def joined(pieces: Sequence[Piece]) -> list[Record]:
+def joined(pieces: Sequence[RowChunk]) -> list[Record]:
     return [record for piece in pieces for record in piece.batch.to_rows()]
 
 

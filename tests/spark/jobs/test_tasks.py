@@ -11,7 +11,7 @@ import pytest
 from eddyline.core.errors import EpochMismatch
 from eddyline.export.run import WorkRefused
 from eddyline.export.split.channels import NO_ACCESS
-from eddyline.export.split.pieces import Piece
+from eddyline.export.split.pieces import TopicSplit
 from eddyline.spark.jobs import tasks
 from eddyline.spark.jobs.tasks import run_waves, tasks_line
 from eddyline.spark.reader.plan import ReadPartition
@@ -57,7 +57,7 @@ class Numbering:
 
 def partitions(count: int) -> list[ReadPartition]:
     return [
-        ReadPartition((Piece("t", 1, 2 * n, 2 * n), Piece("t", 1, 2 * n + 1, 2 * n + 1)), ("x:1",))
+        ReadPartition((TopicSplit("t", 1, 2 * n, 2 * n), TopicSplit("t", 1, 2 * n + 1, 2 * n + 1)), ("x:1",))
         for n in range(count)
     ]
 

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddyline.export.split.frames import Packed, frame_of
+from eddyline.export.split.frames import ArrowFrame, frame_of
 from eddyline.v1 import segment_pb2 as pb
 
 pytestmark = pytest.mark.spark
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 def test_a_batch_is_what_was_sent(message: bytes, checksum: int, count: int) -> None:
     sent = pb.ReadSplitResponse(batch=pb.ArrowBatch(message=message, checksum=checksum, count=count))
     found = frame_of(sent.SerializeToString())
-    assert isinstance(found, Packed)
+    assert isinstance(found, ArrowFrame)
     assert (bytes(found.message), found.checksum, found.rows) == (message, checksum, count)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddyline.export.split.calls import Cluster
-from eddyline.export.split.pieces import Piece
+from eddyline.export.split.pieces import TopicSplit
 from eddyline.spark.options.read import parse_options
 from eddyline.spark.reader.fold import SHARE_RECORDS, shares_of
 from eddyline.spark.reader.plan import JOIN_RECORDS, partitions_of
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.spark
 STORES = ("127.0.0.1:1", "127.0.0.1:2")
 
 
-def piece(topic: str, count: int) -> Piece:
-    return Piece(topic, 1, 1, max(1, count), record_count=count)
+def piece(topic: str, count: int) -> TopicSplit:
+    return TopicSplit(topic, 1, 1, max(1, count), record_count=count)
 
 
 @given(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from eddyline.spark.options.write import OnDifferentRows
-    from eddyline.spark.writer.partition import Written
+    from eddyline.spark.writer.partition import WriteResult
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +65,7 @@ def write(
     writer: str = "w",
     epoch: int = 0,
     piece: int = PIECE,
-) -> Written:
+) -> WriteResult:
     with closing(
         ReplayableRows(batches, run=run, records_max=piece, bytes_max=1 << 20, on_different=on_different)
     ) as rows:
@@ -120,7 +120,7 @@ async def test_an_attempt_whose_rows_end_too_soon_writes_nothing(topic: TopicAt)
 async def test_attempts_at_the_same_time_write_the_same_rows_once(topic: TopicAt) -> None:
     barrier = threading.Barrier(3)
 
-    def attempt(step: int, piece: int) -> Written:
+    def attempt(step: int, piece: int) -> WriteResult:
         return write(topic, paused(batches_of(data_of(6000), step=step), 3, barrier.wait), piece=piece)
 
     async with asyncio.TaskGroup() as group:

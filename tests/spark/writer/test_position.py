@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
-from eddyline.spark.writer.position import Position, RowDigest, decoded
+from eddyline.spark.writer.position import RowDigest, RowPosition, decoded
 from tests.support.models.batches import appends
 
 pytestmark = pytest.mark.spark
 
 
 def test_the_bytes_of_a_position_are_these() -> None:
-    position = Position(epoch=3, ordinal=258, digest=bytes(range(16)), is_final=True)
+    position = RowPosition(epoch=3, ordinal=258, digest=bytes(range(16)), is_final=True)
     expected = "01 01 0300000000000000 0201000000000000 000102030405060708090a0b0c0d0e0f"
     assert position.encoded() == bytes.fromhex(expected)
     assert decoded(position.encoded(), writer="w") == position

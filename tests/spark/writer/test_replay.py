@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
-from eddyline.spark.writer.position import Position, RowDigest
+from eddyline.spark.writer.position import RowDigest, RowPosition
 from eddyline.spark.writer.replay import ReplayableRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eddyline.spark.options.write import OnDifferentRows
-    from eddyline.spark.writer.partition import Piece
+    from eddyline.spark.writer.partition import RowChunk
 
 pytestmark = pytest.mark.spark
 
@@ -44,23 +44,25 @@ def rows_of(
         yield rows
 
 
-def pieces_of(records: Sequence[Record], *, step: int = 3, records_max: int = 5, bytes_max: int = 1000) -> list[Piece]:
+def pieces_of(
+    records: Sequence[Record], *, step: int = 3, records_max: int = 5, bytes_max: int = 1000
+) -> list[RowChunk]:
     with rows_of(records, step=step, records_max=records_max, bytes_max=bytes_max) as rows:
         return all_of(rows)
 
 
-def all_of(rows: ReplayableRows) -> list[Piece]:
+def all_of(rows: ReplayableRows) -> list[RowChunk]:
     return list(iter(rows.next_piece, None))
 
 
-def joined(pieces: Sequence[Piece]) -> list[Record]:
+def joined(pieces: Sequence[RowChunk]) -> list[Record]:
     return [record for piece in pieces for record in piece.batch.to_rows()]
 
 
-def position_at(records: Sequence[Record], ordinal: int) -> Position:
+def position_at(records: Sequence[Record], ordinal: int) -> RowPosition:
     digest = RowDigest()
     digest.add(Batch.from_rows(records[:ordinal]))
-    return Position(0, ordinal, digest.digest())
+    return RowPosition(0, ordinal, digest.digest())
 
 
 @given(st.integers(0, 40), st.integers(1, 12), st.integers(1, 9), st.integers(1, 60))

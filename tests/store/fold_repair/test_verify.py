@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.errors import DataCorrupt, NotKv, ScanExpired, TooManyScans, TopicNotFound
-from eddyline.core.model.fold_check import FINDINGS_MAX, FoldVerdict, VerifyProgress
+from eddyline.core.model.fold_check import FINDINGS_MAX, FoldCheckProgress, FoldVerdict
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
@@ -32,7 +32,7 @@ LAYOUT = Layout(settings().directory)
 
 async def verdict(link: Shard, topic: str = "kv") -> FoldVerdict:
     steps = [step async for step in link.verify_fold(topic)]
-    assert all(isinstance(step, VerifyProgress) for step in steps[:-1])
+    assert all(isinstance(step, FoldCheckProgress) for step in steps[:-1])
     assert steps[:-1], "progress comes before the verdict"
     last = steps[-1]
     assert isinstance(last, FoldVerdict)
@@ -103,7 +103,7 @@ async def test_concurrent_appends_and_deletes_are_not_compared() -> None:
         await fill(link)
         head_seq = (await link.get_topic("kv")).head_seq
         steps = link.verify_fold("kv")
-        assert isinstance(await anext(steps), VerifyProgress)
+        assert isinstance(await anext(steps), FoldCheckProgress)
         await append(link, "kv", puts(("late", "1"), ("k1", None)))
         await link.delete_records("kv", match=Match(MatchField.KEY, MatchKind.PREFIX, b"k"))
         rest = [step async for step in steps]

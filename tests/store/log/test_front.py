@@ -11,16 +11,16 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
 from eddyline.core.records.size import counted_bytes
 from eddyline.store.log.floors import Floors
-from eddyline.store.log.front import LogStartWalk, Piece
+from eddyline.store.log.front import LogRun, LogStartWalk
 from eddyline.store.log.seq_set import SeqSet
 from tests.support.models.batches import gap_record
 
 SIZES = (0, 8, 68)
 
 
-def pieces_of(batches: list[Batch]) -> list[Piece]:
+def pieces_of(batches: list[Batch]) -> list[LogRun]:
     return [
-        Piece(batch.first_seq, batch.last_seq, batch.count - sizes.count(0), sum(sizes))
+        LogRun(batch.first_seq, batch.last_seq, batch.count - sizes.count(0), sum(sizes))
         for batch, sizes in ((batch, counted_bytes(batch).tolist()) for batch in batches)
     ]
 

@@ -22,7 +22,7 @@ from tests.support.store.simulated import CATALOG, append, kv_topic, log_topic, 
 
 if TYPE_CHECKING:
     from eddyline.store.shard.shard import Shard
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 LAYOUT = Layout(settings().directory)
@@ -42,7 +42,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
     locations: list[Location] = []
     apply = Replay._apply
 
-    def counted(replay: Replay, frame: Frame, location: Location) -> None:
+    def counted(replay: Replay, frame: WalFrame, location: Location) -> None:
         locations.append(location)
         apply(replay, frame, location)
 

@@ -8,7 +8,7 @@ import pytest
 
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason
-from eddyline.ingest.copy.position import Position
+from eddyline.ingest.copy.position import StreamPosition
 from eddyline.v1 import source_pb2, source_pb2_grpc, topic_pb2
 from eddyline.v1.apply_pb2 import (
     SOURCE_POLICY_RESYNC,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.support.store.served import ServedStore
 
-AT_9 = Position(1, 9).encode()
+AT_9 = StreamPosition(1, 9).encode()
 LOG, KV = topic_pb2.TOPIC_KIND_LOG, topic_pb2.TOPIC_KIND_KV
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.local_fold.file import open_file, write_base
-from eddyline.client.local_fold.frame import Change, Place, Scope
+from eddyline.client.local_fold.frame import Change, FoldPosition, FoldScope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import Fs
 
 PATH: Final = Path("/edge/t.fold")
-SCOPE: Final = Scope("t", (b"k",))
+SCOPE: Final = FoldScope("t", (b"k",))
 EPOCH: Final = 7
 
 
@@ -25,7 +25,7 @@ class Held:
     """A fold at one place."""
 
     entries: tuple[tuple[bytes, bytes], ...]
-    place: Place
+    place: FoldPosition
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class FileLife:
     durable: int = -1
     file: FoldFile | None = None
 
-    def base(self, entries: dict[bytes, bytes], place: Place) -> None:
+    def base(self, entries: dict[bytes, bytes], place: FoldPosition) -> None:
         """A snapshot: the file is made anew. It is one of the states from the moment it is begun."""
         self.held.append(held(entries, place))
         made = write_base(self.fs, PATH, SCOPE, place, entries=entries.items(), snapshot_ms=5)
@@ -52,7 +52,7 @@ class FileLife:
         place = self.file.place
         self._replaced(write_base(self.fs, PATH, SCOPE, place, entries=self.entries.items(), snapshot_ms=5))
 
-    def append(self, changes: Sequence[Change], place: Place) -> None:
+    def append(self, changes: Sequence[Change], place: FoldPosition) -> None:
         """Changes, or a topic's deletion."""
         assert self.file is not None
         after = {} if place.deleted else dict(self.entries)
@@ -85,7 +85,7 @@ class FileLife:
         self.durable = len(self.held) - 1
 
 
-def held(entries: dict[bytes, bytes], place: Place) -> Held:
+def held(entries: dict[bytes, bytes], place: FoldPosition) -> Held:
     """A fold, to be compared."""
     return Held(tuple(sorted(entries.items())), place)
 
@@ -105,17 +105,17 @@ def put(key: str, value: str) -> tuple[bytes, bytes]:
 
 def live(life: FileLife) -> None:
     """A life with one of everything."""
-    life.base(dict([put("ka", "1"), put("kb", "2")]), Place(EPOCH, 2, 10))
-    life.append([put("ka", "3"), put("kc", "4" * 40)], Place(EPOCH, 4, 10))
-    life.append([(b"kb", None), (b"never", None)], Place(EPOCH, 6, 11))
+    life.base(dict([put("ka", "1"), put("kb", "2")]), FoldPosition(EPOCH, 2, 10))
+    life.append([put("ka", "3"), put("kc", "4" * 40)], FoldPosition(EPOCH, 4, 10))
+    life.append([(b"kb", None), (b"never", None)], FoldPosition(EPOCH, 6, 11))
     life.sync()
-    life.append([put("kd", "")], Place(EPOCH, 7, 11))
-    life.append([], Place(EPOCH, 7, 12))
+    life.append([put("kd", "")], FoldPosition(EPOCH, 7, 11))
+    life.append([], FoldPosition(EPOCH, 7, 12))
     life.compact()
-    life.append([put("ke", "5")], Place(EPOCH, 8, 12))
-    life.append([], Place(EPOCH, 8, 12, deleted=True))
-    life.base(dict([put("ka", "new")]), Place(EPOCH + 1, 1, 13))
-    life.append([put("kb", "new")], Place(EPOCH + 1, 2, 13))
+    life.append([put("ke", "5")], FoldPosition(EPOCH, 8, 12))
+    life.append([], FoldPosition(EPOCH, 8, 12, deleted=True))
+    life.base(dict([put("ka", "new")]), FoldPosition(EPOCH + 1, 1, 13))
+    life.append([put("kb", "new")], FoldPosition(EPOCH + 1, 2, 13))
     life.sync()
-    life.append([put("kc", "new")], Place(EPOCH + 1, 3, 13))
+    life.append([put("kc", "new")], FoldPosition(EPOCH + 1, 3, 13))
     life.close()

@@ -27,7 +27,7 @@ from eddyline.store.log.deletion import (
     visible,
 )
 from eddyline.store.log.floors import Floors, TimeSpan
-from eddyline.store.log.front import LogStartWalk, Piece
+from eddyline.store.log.front import LogRun, LogStartWalk
 from eddyline.store.log.seq_set import SeqSet
 
 if TYPE_CHECKING:
@@ -156,11 +156,11 @@ class Retaining:
                 walk.take_rows(batch)
                 self.rows_looked_at += batch.count
 
-    def _pieces(self) -> Iterator[tuple[Piece, Batch]]:
+    def _pieces(self) -> Iterator[tuple[LogRun, Batch]]:
         for batch in self.batches:
             gap_count = int((batch.ops_array() == Op.GAP).sum())
             size = int(counted_bytes(batch).sum())
-            yield Piece(batch.first_seq, batch.last_seq, batch.count - gap_count, size), batch
+            yield LogRun(batch.first_seq, batch.last_seq, batch.count - gap_count, size), batch
 
     def _batch(self, first_seq: int) -> Batch:
         return next(batch for batch in self.batches if batch.first_seq == first_seq)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.model.topic import TopicInfo
-    from eddyline.spark.writer.partition import Rows, Written
+    from eddyline.spark.writer.partition import RowSource, WriteResult
 
 TURNS_MAX: Final = 2_000
 """Of 50 ms: more than a loaded machine needs for anything."""
@@ -58,8 +58,8 @@ class TopicAt(NamedTuple):
         return [record.data or b"" for record in await self.records()]
 
     def write(
-        self, rows: Rows, *, writer: str = "w", run: int = 0, epoch: int = 0, patience_s: float = 30.0
-    ) -> Written:
+        self, rows: RowSource, *, writer: str = "w", run: int = 0, epoch: int = 0, patience_s: float = 30.0
+    ) -> WriteResult:
         """Write rows as one partition."""
         target = Target((self.address,), self.topic, self.kind, epoch, writer, run, patience_s)
         return PartitionWriter(rows, target, clock=SystemClock(), random_source=random.Random(7)).write()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
 
 DIRECTORY: Final = Path("/wal")
 SHARD: Final = 0
@@ -26,7 +26,7 @@ TS_MS: Final = 1_700_000_000_000
 class Replayed:
     """A recovered WAL and what it gave."""
 
-    def __init__(self, wal: Wal, frames: list[Frame], locations: list[Location]) -> None:
+    def __init__(self, wal: Wal, frames: list[WalFrame], locations: list[Location]) -> None:
         self.wal = wal
         self.frames = frames
         self.locations = locations
@@ -49,9 +49,9 @@ def recover(
     if not fs.exists(directory):
         fs.mkdir(directory)
         fs.fsync_dir(directory.parent)
-    frames, locations = list["Frame"](), list[Location]()
+    frames, locations = list["WalFrame"](), list[Location]()
 
-    def on_frame(frame: Frame, location: Location) -> None:
+    def on_frame(frame: WalFrame, location: Location) -> None:
         frames.append(frame)
         locations.append(location)
 
@@ -63,7 +63,7 @@ def append_of(data: bytes, *, seq: int = 1, topic_id: int = 1) -> FrameBody:
     return append_body(topic_id, Batch.from_rows([Record(data=data)]).with_seqs(seq, TS_MS))
 
 
-def payload_of(frame: Frame) -> bytes:
+def payload_of(frame: WalFrame) -> bytes:
     """The first record's data."""
     assert frame.batch is not None
     return frame.batch.to_rows()[0].data or b""

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.model.deletion import DeleteResult, EraseProgress
-    from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
     from eddyline.core.model.read import EntryPage, SeqFound
     from eddyline.core.model.topic import ConfigChange, Kind, TopicConfig, TopicInfo
     from eddyline.core.records.match import Match
@@ -448,7 +448,7 @@ class Client(KeyWrites):
             self._fold(topic), topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq
         )
 
-    def verify_fold(self, topic: str) -> Items[VerifyProgress | FoldVerdict]:
+    def verify_fold(self, topic: str) -> Items[FoldCheckProgress | FoldVerdict]:
         """Compare the fold with what base and log give; the verdict comes last. A caller that stops early closes it.
 
         Raises:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from eddyline.core.errors import DataCorrupt, InvalidArgument
-from eddyline.export.split.pieces import Piece
+from eddyline.export.split.pieces import TopicSplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,15 +63,15 @@ class Plan:
     splits: tuple[tuple[int, int, int, int], ...]
     created_ms: int
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[TopicSplit]:
         """The splits, to be read."""
         return [
-            Piece(self.span.topic, self.span.epoch, first, last, record_count=records, nbytes=nbytes)
+            TopicSplit(self.span.topic, self.span.epoch, first, last, record_count=records, nbytes=nbytes)
             for first, last, records, nbytes in self.splits
         ]
 
     @classmethod
-    def of(cls, span: Span, pieces: Iterable[Piece], *, created_ms: int) -> Plan:
+    def of(cls, span: Span, pieces: Iterable[TopicSplit], *, created_ms: int) -> Plan:
         """The plan of pieces that cover a span."""
         splits = tuple((piece.first, piece.last, piece.record_count, piece.nbytes) for piece in pieces)
         return cls(span, splits, created_ms)
@@ -91,7 +91,7 @@ class PartFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostRange:
     """A range that is lost, both inclusive, and why."""
 
     first_seq: int
@@ -110,7 +110,7 @@ class Manifest:
     gaps: int
     deleted: int
     files: tuple[PartFile, ...]
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostRange, ...] = ()
     gap_rows: int = 0
     abandoned: bool = False
 
@@ -135,7 +135,7 @@ def state_dir(topic: str) -> str:
     return f"{STATE}/{quote(topic, safe='')}"
 
 
-def part_name(piece: Piece, day: str) -> str:
+def part_name(piece: TopicSplit, day: str) -> str:
     """Name of the file of a split's records of one day."""
     return f"{topic_dir(piece.topic)}/day={day}/part-{piece.epoch:020d}-{piece.first:020d}-{piece.last:020d}.parquet"
 

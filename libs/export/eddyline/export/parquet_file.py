@@ -31,7 +31,7 @@ _DELTAS: Final = {"seq": "DELTA_BINARY_PACKED", "ts": "DELTA_BINARY_PACKED"}
 _COMPRESSION_LEVEL: Final = 3
 
 
-class Written(NamedTuple):
+class FileSummary(NamedTuple):
     """Content of a file: row count, first and last `seq` in row order, and the xxh3_64 of its bytes in hex."""
 
     rows: int
@@ -48,7 +48,7 @@ def with_epoch(rows: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
     )
 
 
-def write_file(out: OutDir, name: str, batches: Iterable[pa.RecordBatch], *, is_sorted: bool) -> Written:
+def write_file(out: OutDir, name: str, batches: Iterable[pa.RecordBatch], *, is_sorted: bool) -> FileSummary:
     """Write a file of rows of `FILE_SCHEMA`; it has its name when it is whole."""
     rows = first = last = 0
     with ExitStack() as opened:
@@ -69,15 +69,15 @@ def write_file(out: OutDir, name: str, batches: Iterable[pa.RecordBatch], *, is_
             first = first or group.column("seq")[0].as_py()
             last = group.column("seq")[group.num_rows - 1].as_py()
             rows += group.num_rows
-    return Written(rows, summed.count, summed.hash.hexdigest(), first, last)
+    return FileSummary(rows, summed.count, summed.hash.hexdigest(), first, last)
 
 
-def read_back(out: OutDir, name: str) -> Written:
+def read_back(out: OutDir, name: str) -> FileSummary:
     """Content of a finished file, by reading all of it."""
     content = out.read(name)
     seqs = pq.ParquetFile(pa.BufferReader(content)).read(["seq"]).column("seq")
     first, last = (seqs[0].as_py(), seqs[len(seqs) - 1].as_py()) if len(seqs) else (0, 0)
-    return Written(len(seqs), len(content), xxhash.xxh3_64_hexdigest(content), first, last)
+    return FileSummary(len(seqs), len(content), xxhash.xxh3_64_hexdigest(content), first, last)
 
 
 class _Summed:

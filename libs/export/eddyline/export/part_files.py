@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.records.record import Gap
     from eddyline.export.out_dir import OutDir
-    from eddyline.export.split.pieces import Piece
+    from eddyline.export.split.pieces import TopicSplit
 
 _DAY_US: Final = 86_400 * 1_000_000
 
@@ -31,7 +31,7 @@ _DAY_US: Final = 86_400 * 1_000_000
 class PartFiles:
     """Writes what one split gives."""
 
-    def __init__(self, out: OutDir, piece: Piece) -> None:
+    def __init__(self, out: OutDir, piece: TopicSplit) -> None:
         self._out = out
         self._piece = piece
         self._maker = RowMaker(piece.topic, ROWS_SCHEMA)

@@ -26,10 +26,10 @@ from eddyline.core.errors import CursorAhead, EddylineError, Internal
 from eddyline.core.model.read import ALL_RECORDS
 from eddyline.core.runtime.clock import SystemClock
 from eddyline.export import manifest as files
-from eddyline.export.manifest import Lost, Manifest, PartFile, Plan, Span
+from eddyline.export.manifest import LostRange, Manifest, PartFile, Plan, Span
 from eddyline.export.out_dir import OutDir
 from eddyline.export.part_files import described
-from eddyline.export.split.pieces import Piece
+from eddyline.export.split.pieces import TopicSplit
 from eddyline.export.split.plan import BYTES_PER_SPLIT, RECORDS_PER_SPLIT, plan_pieces
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class ExportRun:
             )
 
     def _plan(self, topic: topic_pb2.Topic, first_seq: int, end_seq: int) -> Plan:
-        whole = Piece(topic.name, topic.epoch, first_seq, end_seq - 1)
+        whole = TopicSplit(topic.name, topic.epoch, first_seq, end_seq - 1)
         with self._open_cluster() as cluster:
             pieces = plan_pieces(
                 cluster,
@@ -273,7 +273,7 @@ class ExportRun:
             )
         kept = _kept_parts(self._out, plan)
         rows = sum(file.rows for file in kept)
-        lost = (Lost(span.first_seq, span.end_seq - 1, "TOPIC_DELETED"),)
+        lost = (LostRange(span.first_seq, span.end_seq - 1, "TOPIC_DELETED"),)
         manifest = Manifest(span, rows, span.length - rows, 0, kept, lost, abandoned=True)
         self._remove_leftovers(manifest)
         self._out.write(files.manifest_name(span), files.manifest_to_json(manifest))
@@ -294,13 +294,13 @@ def _manifest_of(plan: Plan, lines: Sequence[Line]) -> Manifest:
         raise Internal(f"topic {plan.span.topic}: {len(lines)} answers to {len(plan.splits)} splits")
     ordered = sorted(lines, key=lambda line: count_in(line, "first"))
     parts: list[PartFile] = []
-    lost: list[Lost] = []
+    lost: list[LostRange] = []
     for line in ordered:
         listed, told = line["files"], line["lost"]
         assert isinstance(listed, list)
         assert isinstance(told, list)
         parts += [PartFile(**file) for file in listed]
-        lost += [Lost(**gap) for gap in told]
+        lost += [LostRange(**gap) for gap in told]
     rows, gaps, deleted = (sum(count_in(line, name) for line in ordered) for name in ("rows", "gaps", "deleted"))
     if rows + gaps + deleted != plan.span.length:
         raise Internal(f"topic {plan.span.topic}: {rows} + {gaps} + {deleted} do not make up {plan.span.length}")

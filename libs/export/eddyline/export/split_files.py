@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.model.read import ALL_RECORDS
 from eddyline.core.records.record import Gap, GapReason
-from eddyline.export.manifest import LOST_LISTED_MAX, Lost
+from eddyline.export.manifest import LOST_LISTED_MAX, LostRange
 from eddyline.export.part_files import PartFiles
 from eddyline.export.run import GAP_REFUSED, WorkRefused
 from eddyline.export.split.pull import SplitPull
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eddyline.export.out_dir import OutDir
     from eddyline.export.run import Line, OnGap
     from eddyline.export.split.calls import Cluster
-    from eddyline.export.split.pieces import Piece
+    from eddyline.export.split.pieces import TopicSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SplitFiles:
     out: OutDir
     on_gap: OnGap
 
-    def write(self, cluster: Cluster, piece: Piece) -> Line:
+    def write(self, cluster: Cluster, piece: TopicSplit) -> Line:
         """Write the files of a split.
 
         Raises:
@@ -72,7 +72,7 @@ class SplitFiles:
                 gaps.append(item)
 
 
-def lost_of(gap: Gap) -> Lost:
+def lost_of(gap: Gap) -> LostRange:
     """A gap as JSON values."""
     known = GapReason._value2member_map_.get(gap.reason)
-    return Lost(gap.first_seq, gap.last_seq, known.name if known is not None else str(gap.reason))
+    return LostRange(gap.first_seq, gap.last_seq, known.name if known is not None else str(gap.reason))

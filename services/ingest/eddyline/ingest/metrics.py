@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.forwarding.stats import ForwardedCalls
     from eddyline.core.telemetry.metrics import Metric
-    from eddyline.ingest.copy.progress import Progress, SourceCounts
+    from eddyline.ingest.copy.progress import CopyProgress, SourceCounts
     from eddyline.ingest.role import IngestRole
 
 LISTED_SOURCES_MAX: Final = 1_000
@@ -75,7 +75,7 @@ async def ingest_metrics(
     return made
 
 
-def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
+def _source_gauges(listed: dict[str, CopyProgress]) -> Iterator[Metric]:
     yield gauges(
         telemetry.INGEST_SOURCE_STATE,
         "1 for the state that a source is in.",
@@ -83,7 +83,7 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
         (MetricPoint(progress.state == state, (name, state)) for name, progress in listed.items() for state in STATES),
     )
 
-    def each(metric: str, meaning: str, value: Callable[[Progress], float]) -> Metric:
+    def each(metric: str, meaning: str, value: Callable[[CopyProgress], float]) -> Metric:
         points = (MetricPoint(value(progress), (name,)) for name, progress in listed.items())
         return gauges(metric, meaning, (telemetry.LABEL_SOURCE,), points)
 
@@ -125,7 +125,7 @@ def _source_gauges(listed: dict[str, Progress]) -> Iterator[Metric]:
     )
 
 
-def _source_counters(listed: dict[str, Progress]) -> Iterator[Metric]:
+def _source_counters(listed: dict[str, CopyProgress]) -> Iterator[Metric]:
     def each(metric: str, meaning: str, value: Callable[[SourceCounts], int]) -> Metric:
         points = (MetricPoint(value(progress.counts), (name,)) for name, progress in listed.items())
         return counters(metric, meaning, (telemetry.LABEL_SOURCE,), points)

@@ -17,7 +17,7 @@ from eddyline.cli.main import parse
 from eddyline.cli.terminal.output import Output
 from eddyline.client.local_fold.file import write_base
 from eddyline.client.local_fold.follow import FoldStep
-from eddyline.client.local_fold.frame import Place, Scope
+from eddyline.client.local_fold.frame import FoldPosition, FoldScope
 from eddyline.client.local_fold.local_fold import open_fold
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import Op, Record
@@ -39,7 +39,9 @@ def path(tmp_path: Path) -> Path:
     made = tmp_path / "t.fold"
     keys = (b"co", b"co.uk", b"com", b"\xff")
     entries = [(key, encode_entry(Record(seq, 5, 0, Op.PUT, key, b"v%d" % seq))) for seq, key in enumerate(keys, 1)]
-    write_base(RealFs(), made, Scope("routes"), Place(7, 9, AS_OF_MS), entries=entries, snapshot_ms=1).close()
+    write_base(
+        RealFs(), made, FoldScope("routes"), FoldPosition(7, 9, AS_OF_MS), entries=entries, snapshot_ms=1
+    ).close()
     return made
 
 

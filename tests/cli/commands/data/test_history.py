@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.cli.terminal.progress import EVERY_S, SAME_EVERY_S, Progress, share
-from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+from eddyline.cli.terminal.progress import EVERY_S, SAME_EVERY_S, ProgressReporter, share
+from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
 from eddyline.core.model.read import EntryPage, FoldState, SeqFound
 from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
 from eddyline.core.records.batch import Batch
@@ -71,7 +71,7 @@ async def test_find_by_time_or_time_not_reached(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_check_that_finds_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    door = ScriptedShard({"verify_fold": [VerifyProgress(3, 9), FoldVerdict(9, 0, 7)]})
+    door = ScriptedShard({"verify_fold": [FoldCheckProgress(3, 9), FoldVerdict(9, 0, 7)]})
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.text("verify-fold", "t") == (0, "t: 7 entries, equal (at 9, from the log)\n")
 
@@ -100,7 +100,7 @@ async def test_settle_fold_prints_possible_losses(monkeypatch: pytest.MonkeyPatc
 
 def test_unchanged_progress_is_not_repeated_soon(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
-    progress = Progress(clock)
+    progress = ProgressReporter(clock)
     for text in ("half", "half", "all"):
         clock.advance(EVERY_S)
         progress.tell(text)
@@ -111,7 +111,7 @@ def test_unchanged_progress_is_not_repeated_soon(capsys: pytest.CaptureFixture[s
 
 def test_progress_is_printed_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
-    progress = Progress(clock)
+    progress = ProgressReporter(clock)
     progress.tell("soon done")
     clock.advance(EVERY_S)
     progress.tell("half")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eddyline.core.errors import FoldLost, HistoryGone, NotKv, TimeNotReached
-from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
 from eddyline.core.model.read import EntryPage, FoldState
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
@@ -80,7 +80,7 @@ async def test_a_history_is_of_one_key() -> None:
 
 
 async def test_verify_fold_streams_progress_and_ends_with_the_verdict() -> None:
-    steps = [VerifyProgress(3, 9), VerifyProgress(9, 9, 5), FoldVerdict(9, 2, 7, 1, ("key 6b differs",))]
+    steps = [FoldCheckProgress(3, 9), FoldCheckProgress(9, 9, 5), FoldVerdict(9, 2, 7, 1, ("key 6b differs",))]
     async with scripted_store(ScriptedShard({"verify_fold": steps})) as store:
         answers, reason = await answers_of(store.fold.VerifyFold(VerifyFoldRequest(topic="t")))
     assert reason == ""
@@ -90,7 +90,7 @@ async def test_verify_fold_streams_progress_and_ends_with_the_verdict() -> None:
 
 
 async def test_a_check_that_fails_midway_ends_with_its_error() -> None:
-    door = ScriptedShard({"verify_fold": [VerifyProgress(3, 9), FoldLost("lost", topic="t")]})
+    door = ScriptedShard({"verify_fold": [FoldCheckProgress(3, 9), FoldLost("lost", topic="t")]})
     async with scripted_store(door) as store:
         answers, reason = await answers_of(store.fold.VerifyFold(VerifyFoldRequest(topic="t")))
     assert (len(answers), reason) == (1, "FOLD_LOST")
@@ -106,7 +106,7 @@ async def test_a_lost_fold_is_settled() -> None:
 
 async def test_a_check_ends_when_the_store_stops_or_the_call_is_cancelled() -> None:
     for stops in (True, False):
-        door = ScriptedShard({"verify_fold": [VerifyProgress(1, 9), *[VerifyProgress(2, 9)] * 100_000]})
+        door = ScriptedShard({"verify_fold": [FoldCheckProgress(1, 9), *[FoldCheckProgress(2, 9)] * 100_000]})
         async with scripted_store(door) as store:
             call = store.fold.VerifyFold(VerifyFoldRequest(topic="t"))
             assert (await anext(aiter(call))).progress.replayed_seq == 1

@@ -16,9 +16,9 @@ from eddyline.store.storage.wal.frame import (
     CARRIED,
     AppendMark,
     BadFrame,
-    Frame,
     FrameBody,
     FrameType,
+    WalFrame,
     append_body,
     control_body,
     parse,
@@ -56,7 +56,7 @@ def mark_of(count: int, key: tuple[bytes, bytes], move: tuple[str, int, bytes, b
     return AppendMark(count, key[0], key[1], move[0], move[1], move[2], move[3])
 
 
-def parsed(frame: bytes) -> Frame:
+def parsed(frame: bytes) -> WalFrame:
     return parse(frame, 0, **PLACE)
 
 

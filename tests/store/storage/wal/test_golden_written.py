@@ -40,18 +40,18 @@ from tests.support.storage.written_frames import (
 from tests.support.store.simulated import append, puts, rows, settings, sim_store
 
 if TYPE_CHECKING:
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 
-def frames_of(data: bytes) -> tuple[list[Frame], list[int]]:
+def frames_of(data: bytes) -> tuple[list[WalFrame], list[int]]:
     """Frames of a file with number 2, and the checkpoints in its marks."""
     fs = SimFs()
     fs.mkdir(DIRECTORY)
     write_all(fs.open(DIRECTORY / f"{NUMBER:016x}.wal", create=True), [data], 0)
-    frames, marks = list["Frame"](), list[int]()
+    frames, marks = list["WalFrame"](), list[int]()
 
-    def on_frame(frame: Frame, location: Location) -> None:
+    def on_frame(frame: WalFrame, location: Location) -> None:
         frames.append(frame)
 
     Wal.recover(fs, DIRECTORY, SHARD, FILE_BYTES, on_frame, first_number=NUMBER, on_mark=marks.append)
@@ -145,9 +145,9 @@ async def test_running_store_writes_no_key_that_the_golden_file_lacks() -> None:
             assert set(one.control or {}) <= written_keys.get(one.type, set()), one
 
 
-def frames_on(fs: SimFs) -> list[Frame]:
+def frames_on(fs: SimFs) -> list[WalFrame]:
     """Every frame of a simulated store's only WAL shard."""
-    directory, frames = Layout(settings().directory).wal_shard(0), list["Frame"]()
+    directory, frames = Layout(settings().directory).wal_shard(0), list["WalFrame"]()
     for number in wal_numbers(fs.listdir(directory)):
         path = wal_file(directory, number)
         data = fs.open(path).pread(1 << 30, 0)

@@ -13,9 +13,9 @@ from eddyline.cli.access import ACCESS_FLAGS
 from eddyline.cli.commands.cluster.up import ALL_STOPPED, own_command, part_event_text, print_roles
 from eddyline.cli.demo.changes import Changes
 from eddyline.cli.demo.real_data import certificates, suffix_rules
-from eddyline.cli.demo.subscriber import Subscriber
+from eddyline.cli.demo.subscriber import DemoSubscriber
 from eddyline.cli.demo.verify import verify
-from eddyline.cli.demo.view import View, ViewFigures
+from eddyline.cli.demo.view import DemoView, ViewFigures
 from eddyline.cli.errors import EXIT_OK
 from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
 from eddyline.cli.nats.bucket import nats_connection, open_bucket
@@ -78,7 +78,7 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
             print_roles(cluster, output)
             output.print_text(f"look around: {_look_command(arguments)}    Ctrl-C stops it")
             loads = await _load_all(opened, context)
-            subscriber = Subscriber(list(loads))
+            subscriber = DemoSubscriber(list(loads))
             changes = Changes(
                 loads["routes"].bucket,
                 loads["routes"].values,
@@ -110,7 +110,7 @@ def _look_command(arguments: argparse.Namespace) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class DemoConnections:
     """The connections of the demo."""
 
     client: Client
@@ -118,17 +118,17 @@ class Opened:
 
 
 @asynccontextmanager
-async def _opened(cluster: LocalCluster, context: Context) -> AsyncIterator[Opened]:
+async def _opened(cluster: LocalCluster, context: Context) -> AsyncIterator[DemoConnections]:
     async with (
         connect(
             cluster.address, access=context.access, clock=context.clock, random_source=context.random_source
         ) as client,
         nats_connection(cluster.nats_url) as connection,
     ):
-        yield Opened(client, {name: await open_bucket(connection, name) for name in ("certs", "routes")})
+        yield DemoConnections(client, {name: await open_bucket(connection, name) for name in ("certs", "routes")})
 
 
-async def _load_all(opened: Opened, context: Context) -> dict[str, Loaded]:
+async def _load_all(opened: DemoConnections, context: Context) -> dict[str, Loaded]:
     loads: dict[str, Loaded] = {}
     for name, values in (("certs", certificates()), ("routes", suffix_rules())):
         bucket = opened.buckets[name]
@@ -147,8 +147,8 @@ async def _load_all(opened: Opened, context: Context) -> dict[str, Loaded]:
 
 
 async def _live(
-    opened: Opened,
-    subscriber: Subscriber,
+    opened: DemoConnections,
+    subscriber: DemoSubscriber,
     changes: Changes,
     events: deque[str],
     context: Context,
@@ -173,8 +173,8 @@ async def _live(
         watching.cancel()
 
 
-async def _show(client: Client, subscriber: Subscriber, events: deque[str], context: Context) -> None:
-    view = View(context.output, subscriber)
+async def _show(client: Client, subscriber: DemoSubscriber, events: deque[str], context: Context) -> None:
+    view = DemoView(context.output, subscriber)
     seen = subscriber.change_count
     seen_s = context.clock.monotonic_s()
     while True:
@@ -190,7 +190,7 @@ async def _show(client: Client, subscriber: Subscriber, events: deque[str], cont
         await sleep(context.clock, 1.0)
 
 
-async def _until_level(opened: Opened, subscriber: Subscriber, context: Context) -> None:
+async def _until_level(opened: DemoConnections, subscriber: DemoSubscriber, context: Context) -> None:
     """Wait until the subscriber has what the buckets have, at most for a while; the verification says what is missing."""
     deadline_s = context.clock.monotonic_s() + CAUGHT_UP_S
     while context.clock.monotonic_s() < deadline_s:

@@ -25,7 +25,7 @@ class Change(NamedTuple):
     record: Record
 
 
-class Subscriber:
+class DemoSubscriber:
     """Keeps the live values of its topics, and the newest changes."""
 
     def __init__(self, topics: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from eddyline.cli.command import Context
-    from eddyline.cli.demo.subscriber import Subscriber
+    from eddyline.cli.demo.subscriber import DemoSubscriber
     from eddyline.cli.nats.bucket import Bucket
     from eddyline.client.connect import Client
 
@@ -22,7 +22,7 @@ LEVEL_S: Final = 60.0
 async def verify(
     client: Client,
     buckets: Mapping[str, Bucket],
-    subscriber: Subscriber,
+    subscriber: DemoSubscriber,
     *,
     change_count: int,
     started_s: float,
@@ -76,7 +76,7 @@ async def _position_at(client: Client, name: str, revision: int, context: Contex
         await sleep(context.clock, 0.1)
 
 
-async def _differing_keys(client: Client, name: str, subscriber: Subscriber) -> int:
+async def _differing_keys(client: Client, name: str, subscriber: DemoSubscriber) -> int:
     surplus = dict(subscriber.live[name])
     wrong = 0
     async for entry in client.range(name):

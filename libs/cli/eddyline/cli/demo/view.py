@@ -11,7 +11,7 @@ from eddyline.core.runtime.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.cli.demo.subscriber import Change, Subscriber
+    from eddyline.cli.demo.subscriber import Change, DemoSubscriber
     from eddyline.cli.terminal.output import Json, Output
     from eddyline.client.admin.sources import Source
 
@@ -29,10 +29,10 @@ class ViewFigures:
     events: Sequence[str]
 
 
-class View:
+class DemoView:
     """Shows one moment after the other."""
 
-    def __init__(self, output: Output, subscriber: Subscriber) -> None:
+    def __init__(self, output: Output, subscriber: DemoSubscriber) -> None:
         self._output = output
         self._subscriber = subscriber
         self._drawn = 0

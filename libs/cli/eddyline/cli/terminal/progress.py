@@ -17,7 +17,7 @@ SAME_EVERY_S: Final = 30.0
 """An unchanged figure is not printed as progress, but a line from time to time says that the work goes on."""
 
 
-class Progress:
+class ProgressReporter:
     """Of one piece of work, from its making on."""
 
     def __init__(self, clock: Clock) -> None:

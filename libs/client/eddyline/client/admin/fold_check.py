@@ -12,7 +12,7 @@ from eddyline.v1 import fold_pb2
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
     from eddyline.v1.fold_pb2_grpc import FoldServiceStub
 
 CHECK_TIMEOUT_S: Final = 86_400.0
@@ -20,7 +20,7 @@ CHECK_TIMEOUT_S: Final = 86_400.0
 
 
 @read_once("verify_fold")
-async def verify_fold(stub: FoldServiceStub, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+async def verify_fold(stub: FoldServiceStub, topic: str) -> AsyncGenerator[FoldCheckProgress | FoldVerdict, None]:
     """Yield how far a check is, then its verdict. A caller that stops early closes it.
 
     Raises:

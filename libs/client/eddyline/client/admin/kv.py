@@ -37,7 +37,7 @@ Answer = TypeVar(
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class KvWriteResult:
     """A write that NATS has. `stream_identity` and `version` are what gaps and records of the topic have of it.
 
     `applied_sources`: the sources whose topics have it; empty where none was waited for.
@@ -84,7 +84,7 @@ class Kv:
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
         traceparent: str = "",
-    ) -> Written:
+    ) -> KvWriteResult:
         """Write a value, whatever the key had."""
         check_bytes(key=key, value=value)
         request = kv_pb2.PutEntryRequest(bucket=bucket, key=key, value=value, wait=_wait(wait_applied, source))
@@ -103,7 +103,7 @@ class Kv:
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
         traceparent: str = "",
-    ) -> Written:
+    ) -> KvWriteResult:
         """Write a value if the key is not live; `ttl_ms` (0 = for ever) is of this revision alone.
 
         Raises:
@@ -128,7 +128,7 @@ class Kv:
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
         traceparent: str = "",
-    ) -> Written:
+    ) -> KvWriteResult:
         """Write a value if the key's last revision is the expected one. A time to live does not carry over.
 
         Raises:
@@ -156,7 +156,7 @@ class Kv:
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
         traceparent: str = "",
-    ) -> Written:
+    ) -> KvWriteResult:
         """Delete a key; older revisions stay in the bucket's history. `expected_revision` 0 = whatever it has.
 
         Raises:
@@ -181,7 +181,7 @@ class Kv:
         timeout_s: float = CALL_TIMEOUT_S,
         on_written: OnWritten | None = None,
         traceparent: str = "",
-    ) -> Written:
+    ) -> KvWriteResult:
         """Delete a key and its older revisions in the bucket; `ttl_ms` (0 = for ever) is the marker's.
 
         Raises:
@@ -204,7 +204,7 @@ class Kv:
         answer_type: type[Answer],
         request: Message,
         how: _CallOptions,
-    ) -> Written:
+    ) -> KvWriteResult:
         if how.on_written is not None:
             return _written((await self._write_reporting(answer_type, request, how, how.on_written)).written)
         return _written((await call_once(unary(request, timeout=how.timeout_s, metadata=how.metadata))).written)
@@ -239,5 +239,5 @@ def _wait(wait_applied: bool, source: str) -> kv_pb2.ApplyWait:
     return kv_pb2.ApplyWait(wait_applied=wait_applied, source=source)
 
 
-def _written(written: kv_pb2.EntryWritten) -> Written:
-    return Written(written.revision, written.stream_identity, written.version, tuple(written.applied_sources))
+def _written(written: kv_pb2.EntryWritten) -> KvWriteResult:
+    return KvWriteResult(written.revision, written.stream_identity, written.version, tuple(written.applied_sources))

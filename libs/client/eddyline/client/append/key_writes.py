@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
 
 
-class _Appends(Protocol):
+class _Appender(Protocol):
     async def append(
         self,
         topic: str,
@@ -33,7 +33,7 @@ class KeyWrites:
     """The writes of one key, for `Client`."""
 
     async def put(
-        self: _Appends,
+        self: _Appender,
         topic: str,
         key: bytes,
         value: bytes,
@@ -64,7 +64,7 @@ class KeyWrites:
         )
 
     async def delete(
-        self: _Appends,
+        self: _Appender,
         topic: str,
         key: bytes,
         *,

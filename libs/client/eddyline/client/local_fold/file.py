@@ -24,7 +24,7 @@ from eddyline.client.local_fold.frame import (
     MAGIC,
     SCOPE_BYTES_MAX,
     FileHead,
-    Place,
+    FoldPosition,
     apply_body,
     body_of,
     bytes_wanted,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from eddyline.client.local_fold.frame import Change, Scope
+    from eddyline.client.local_fold.frame import Change, FoldScope
     from eddyline.core.runtime.fs import File, Fs
 
 FRAME_BYTES: Final = 1 << 20
@@ -55,7 +55,9 @@ NEW_SUFFIX: Final = ".new"
 class FoldFile:
     """An open file with its base. Made by `open_file` and `BaseWriter.finish`; its holder closes it."""
 
-    def __init__(self, file: File, path: Path, head: FileHead, *, place: Place, size: int, synced_end: int) -> None:
+    def __init__(
+        self, file: File, path: Path, head: FileHead, *, place: FoldPosition, size: int, synced_end: int
+    ) -> None:
         self.path = path
         self.head = head
         self.place = place
@@ -78,7 +80,7 @@ class FoldFile:
         """Whether more of it is garbage than live, `live_bytes` being what the live keys' items take."""
         return self._size - self.head.size - live_bytes > max(live_bytes, COMPACT_BYTES_MIN)
 
-    def append(self, changes: Sequence[Change], place: Place) -> None:
+    def append(self, changes: Sequence[Change], place: FoldPosition) -> None:
         """Append changes and the place behind them, as one frame; the kernel has it when it returns.
 
         Raises:
@@ -131,7 +133,7 @@ class FoldFile:
 class BaseWriter:
     """A new file under construction, which will replace the present one."""
 
-    def __init__(self, fs: Fs, path: Path, scope: Scope, *, snapshot_ms: int) -> None:
+    def __init__(self, fs: Fs, path: Path, scope: FoldScope, *, snapshot_ms: int) -> None:
         """Begin. It replaces the remains of an earlier one.
 
         Raises:
@@ -156,11 +158,11 @@ class BaseWriter:
         Raises:
             OSError: of the file system.
         """
-        frame = encode_frame(changes, Place(0, 0), offset=self._size, synced_end=0)
+        frame = encode_frame(changes, FoldPosition(0, 0), offset=self._size, synced_end=0)
         write_all(self._file, [frame], self._size)
         self._size += len(frame)
 
-    def finish(self, place: Place) -> FoldFile:
+    def finish(self, place: FoldPosition) -> FoldFile:
         """Make it the file: on the disk first, then by its name.
 
         Raises:
@@ -192,7 +194,7 @@ def new_path(path: Path) -> Path:
 
 
 def write_base(
-    fs: Fs, path: Path, scope: Scope, place: Place, *, entries: Iterable[Change], snapshot_ms: int
+    fs: Fs, path: Path, scope: FoldScope, place: FoldPosition, *, entries: Iterable[Change], snapshot_ms: int
 ) -> FoldFile:
     """Make a file of a whole fold, in the place of the one that is there.
 
@@ -275,10 +277,10 @@ def open_file(
 
 def _read_frames(
     file: File, head: FileHead, path: Path, entries: dict[bytes, bytes], on_frame: Callable[[int], None] | None
-) -> tuple[Place, int]:
+) -> tuple[FoldPosition, int]:
     """Apply frames until the first that is not valid: the place behind them, and their end."""
     size = file.size()
-    place, offset, window, at = Place(0, 0), head.size, b"", 0
+    place, offset, window, at = FoldPosition(0, 0), head.size, b"", 0
     while offset < size:
         end = frame_end(window, at, offset)
         if not end:

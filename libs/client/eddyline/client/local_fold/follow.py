@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.local_fold.frame import Place
+from eddyline.client.local_fold.frame import FoldPosition
 from eddyline.client.watch.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
 from eddyline.client.watch.plan import WatchTopic
 from eddyline.core.errors import CursorAhead, DataCorrupt, TopicNotFound
@@ -67,7 +67,7 @@ class FoldStep(Enum):
     """The topic was deleted: nothing is live, until it is made again."""
 
 
-class _Phase(Enum):
+class _WatchPhase(Enum):
     """The events that a watch may bring next; any other is a defect, which must not reach the file."""
 
     START = "start"
@@ -109,7 +109,7 @@ class Follower:
         self._backoff = Backoff(random_source, cap_s=HEAL_CAP_S)
         self._watch: Watch | None = None
         self._timer: Timer | None = None
-        self._phase = _Phase.LOG
+        self._phase = _WatchPhase.LOG
 
     @property
     def as_of_ms(self) -> int:
@@ -146,7 +146,7 @@ class Follower:
 
     async def _one_watch(self, start: Start) -> FoldStep:
         """Follow until another watch is needed; why."""
-        self._phase = _Phase.START if start == "snapshot" else _Phase.LOG
+        self._phase = _WatchPhase.START if start == "snapshot" else _WatchPhase.LOG
         scope = self._keeper.scope
         wanted = WatchTopic(scope.topic, start, scope.key_prefixes)
         async with self._client.watch(wanted, on_retry=self._away, on_resume=self._options.on_resume) as watch:
@@ -172,7 +172,7 @@ class Follower:
         keeper = self._keeper
         match event:
             case Records():
-                self._expect(_Phase.BASE if event.in_snapshot else _Phase.LOG)
+                self._expect(_WatchPhase.BASE if event.in_snapshot else _WatchPhase.LOG)
                 if event.in_snapshot:
                     await keeper.add_base(changes_of(event.records))
                 else:
@@ -181,11 +181,11 @@ class Follower:
                 return FoldStep.GAP
             case SnapshotBegan():
                 await keeper.begin_base(self._clock.now_ms())
-                self._phase = _Phase.BASE
+                self._phase = _WatchPhase.BASE
             case SnapshotEnded():
-                self._expect(_Phase.BASE)
+                self._expect(_WatchPhase.BASE)
                 await keeper.finish_base(self._place(event.position), event.count)
-                self._phase = _Phase.LOG
+                self._phase = _WatchPhase.LOG
                 self._options.on_step(FoldStep.SNAPSHOT)
             case CaughtUp():
                 self.level = True
@@ -199,13 +199,13 @@ class Follower:
                 pass  # a later version's event changes nothing that is kept
         return None
 
-    def _expect(self, phase: _Phase) -> None:
+    def _expect(self, phase: _WatchPhase) -> None:
         if self._phase is not phase:
             raise DataCorrupt(f"the watch brought what belongs to its {phase.value} in its {self._phase.value}")
 
-    def _place(self, position: Position) -> Place:
+    def _place(self, position: Position) -> FoldPosition:
         known = self._keeper.place.as_of_ms if self._keeper.place is not None else 0
-        return Place(position.epoch, position.seq, self.as_of_ms or known)
+        return FoldPosition(position.epoch, position.seq, self.as_of_ms or known)
 
     async def _delete(self) -> None:
         if self._keeper.place is not None and not self._keeper.place.deleted:

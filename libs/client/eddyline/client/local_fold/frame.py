@@ -56,7 +56,7 @@ Change = tuple[bytes, bytes | None]
 """A key and its entry; None = it is no longer live."""
 
 
-class Place(NamedTuple):
+class FoldPosition(NamedTuple):
     """The position of a local fold: epoch and seq of the topic; when it was last caught up, 0 = never."""
 
     epoch: int
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class FoldScope:
     """The scope of a local fold: a topic, and the keys with one of these prefixes (none given = all)."""
 
     topic: str
@@ -76,13 +76,13 @@ class Scope:
 class FileHead(NamedTuple):
     """The header: `size` bytes long; the base ends at `base_end`; the snapshot behind it was taken at `snapshot_ms`."""
 
-    scope: Scope
+    scope: FoldScope
     size: int
     base_end: int
     snapshot_ms: int
 
 
-def encode_file_head(scope: Scope, *, base_end: int, snapshot_ms: int) -> bytes:
+def encode_file_head(scope: FoldScope, *, base_end: int, snapshot_ms: int) -> bytes:
     """The header's bytes; their length does not depend on the numbers."""
     body = _encode_scope(scope)
     head = FILE_HEAD.pack(MAGIC, VERSION, len(body), base_end, snapshot_ms) + body
@@ -108,7 +108,7 @@ def decode_file_head(data: bytes, path: Path) -> FileHead:
     return FileHead(_decode_scope(data[FILE_HEAD.size : end], path), end + _CHECKSUM.size, base_end, snapshot_ms)
 
 
-def encode_frame(changes: Sequence[Change], place: Place, *, offset: int, synced_end: int) -> bytes:
+def encode_frame(changes: Sequence[Change], place: FoldPosition, *, offset: int, synced_end: int) -> bytes:
     """One frame that will lie at `offset`. Of a deleted place it has no changes."""
     parts = [b""]
     pack, add = ITEM.pack, parts.append
@@ -156,7 +156,7 @@ def bytes_wanted(data: bytes) -> int:
 class Body(NamedTuple):
     """The header of a valid frame; its items lie between `items_at` and `end` of the data."""
 
-    place: Place
+    place: FoldPosition
     synced_end: int
     item_count: int
     items_at: int
@@ -166,7 +166,7 @@ class Body(NamedTuple):
 def body_of(data: bytes, at: int, end: int) -> Body:
     """The body of the valid frame between two indexes of `data`."""
     kind, count, epoch, seq, as_of_ms, synced_end = BODY_HEAD.unpack_from(data, at + FRAME_HEAD.size)
-    place = Place(epoch, seq, as_of_ms, kind == DELETED)
+    place = FoldPosition(epoch, seq, as_of_ms, kind == DELETED)
     return Body(place, synced_end, count, at + FRAME_HEAD.size + BODY_HEAD.size, end)
 
 
@@ -199,7 +199,7 @@ def corrupt(path: Path, offset: int, cause: str) -> DataCorrupt:
     return DataCorrupt(f"{path}, offset {offset}: {cause}", file=str(path), offset=offset)
 
 
-def _encode_scope(scope: Scope) -> bytes:
+def _encode_scope(scope: FoldScope) -> bytes:
     topic = scope.topic.encode()
     parts = [_SHORT.pack(len(topic)), topic, _SHORT.pack(len(scope.key_prefixes))]
     for prefix in scope.key_prefixes:
@@ -207,7 +207,7 @@ def _encode_scope(scope: Scope) -> bytes:
     return b"".join(parts)
 
 
-def _decode_scope(data: bytes, path: Path) -> Scope:
+def _decode_scope(data: bytes, path: Path) -> FoldScope:
     try:
         topic, at = _cut(data, 0)
         (count,) = _SHORT.unpack_from(data, at)
@@ -216,7 +216,7 @@ def _decode_scope(data: bytes, path: Path) -> Scope:
         for _ in range(count):
             prefix, at = _cut(data, at)
             prefixes.append(prefix)
-        return Scope(topic.decode(), tuple(prefixes))
+        return FoldScope(topic.decode(), tuple(prefixes))
     except (StructError, UnicodeDecodeError) as error:
         raise corrupt(path, FILE_HEAD.size, f"the header's scope is damaged: {error}") from error
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.local_fold.file import is_fold_file
 from eddyline.client.local_fold.follow import FOLLOW, Follower, FollowOptions
-from eddyline.client.local_fold.frame import Place, Scope
+from eddyline.client.local_fold.frame import FoldPosition, FoldScope
 from eddyline.client.local_fold.storage import FoldStorage, load
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.topic import check_name
@@ -107,7 +107,7 @@ class LocalFold:
         if keeper is None:
             assert self._read_state is not None
             return self._read_state
-        place = keeper.place or Place(0, 0)
+        place = keeper.place or FoldPosition(0, 0)
         follower = self._follower
         as_of_ms = max(place.as_of_ms, follower.as_of_ms) if follower is not None else place.as_of_ms
         level = follower is not None and follower.level
@@ -172,7 +172,7 @@ async def open_fold(
     path = _only_name(path)
     lock = files.lock(path.with_name(path.name + LOCK_SUFFIX), f"process {SystemHost().pid()}\n".encode())
     try:
-        keeper = FoldStorage(files, path, Scope(topic, tuple(key_prefixes)), memory_bytes_max=memory_bytes_max)
+        keeper = FoldStorage(files, path, FoldScope(topic, tuple(key_prefixes)), memory_bytes_max=memory_bytes_max)
         try:
             await keeper.open(rebuild=rebuild)
             yield LocalFold(None, None, keeper, clock if clock is not None else SystemClock())
@@ -216,12 +216,14 @@ def read_fold(path: Path, *, memory_bytes_max: int = MEMORY_BYTES_MAX, fs: Fs | 
             as `open_fold`. OSError: of the file system.
     """
     files = fs if fs is not None else RealFs()
-    file, live = load(files, path, Scope(""), memory_bytes_max=memory_bytes_max, for_writing=False)
+    file, live = load(files, path, FoldScope(""), memory_bytes_max=memory_bytes_max, for_writing=False)
     file.close(clean=False)
     return LocalFold(live, _state_of(file.head.scope, file.place, live, file.size), None, SystemClock())
 
 
-def _state_of(scope: Scope, place: Place, live: FoldMap, file_bytes: int, *, level: bool = False) -> LocalFoldState:
+def _state_of(
+    scope: FoldScope, place: FoldPosition, live: FoldMap, file_bytes: int, *, level: bool = False
+) -> LocalFoldState:
     return LocalFoldState(
         topic=scope.topic,
         key_prefixes=scope.key_prefixes,

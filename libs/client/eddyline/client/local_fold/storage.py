@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from eddyline.client.local_fold.file import BaseWriter, groups, is_fold_file, new_path, open_file, write_base
-from eddyline.client.local_fold.frame import Place, Scope
+from eddyline.client.local_fold.frame import FoldPosition, FoldScope
 from eddyline.client.local_fold.memory import FoldMap
 from eddyline.client.watch.worker_thread import WorkerThread
 from eddyline.core.errors import DataCorrupt, InvalidArgument, NewerFormat
@@ -30,7 +30,7 @@ MEASURE_BYTES: Final = 64 << 20
 """How much of a file is read between two looks at the memory that it takes."""
 
 
-def load(fs: Fs, path: Path, scope: Scope, *, memory_bytes_max: int, for_writing: bool) -> tuple[FoldFile, FoldMap]:
+def load(fs: Fs, path: Path, scope: FoldScope, *, memory_bytes_max: int, for_writing: bool) -> tuple[FoldFile, FoldMap]:
     """Read a file. Of `scope` an empty topic is any. Blocking.
 
     Raises:
@@ -63,10 +63,10 @@ def load(fs: Fs, path: Path, scope: Scope, *, memory_bytes_max: int, for_writing
 class FoldStorage:
     """See the module's docstring. `place` None = there is no file yet, and nothing is live."""
 
-    def __init__(self, fs: Fs, path: Path, scope: Scope, *, memory_bytes_max: int) -> None:
+    def __init__(self, fs: Fs, path: Path, scope: FoldScope, *, memory_bytes_max: int) -> None:
         self.scope = scope
         self.live = FoldMap(memory_bytes_max)
-        self.place: Place | None = None
+        self.place: FoldPosition | None = None
         self.snapshot_ms = 0
         self._fs = fs
         self._path = path
@@ -120,7 +120,7 @@ class FoldStorage:
 
         await self._worker.run(work, then)
 
-    async def commit(self, changes: Sequence[Change], place: Place) -> None:
+    async def commit(self, changes: Sequence[Change], place: FoldPosition) -> None:
         """Take changes and the place behind them.
 
         Raises:
@@ -191,7 +191,7 @@ class FoldStorage:
 
         await self._worker.run(work, lambda _: self._base_live.apply(changes, growth))
 
-    async def finish_base(self, place: Place, count: int) -> None:
+    async def finish_base(self, place: FoldPosition, count: int) -> None:
         """The new base is complete, with `count` entries: it takes the place of all there was.
 
         Raises:
@@ -281,6 +281,6 @@ class FoldStorage:
             old.close(clean=False)
 
 
-def _text_of(scope: Scope) -> str:
+def _text_of(scope: FoldScope) -> str:
     prefixes = ", ".join(repr(prefix) for prefix in scope.key_prefixes)
     return f"topic {scope.topic!r}" + (f" with keys from {prefixes}" if prefixes else "")

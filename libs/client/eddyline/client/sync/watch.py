@@ -3,7 +3,7 @@
 I1: `positions` never lies behind an event that `next` has not returned, so nothing is read ahead; an event has many
 records, and one hand-over each costs little. I2: an interrupted `next` loses no event: one that came meanwhile is the
 next one's.
-Threading: read by one thread at a time; `_Reader` lives on the loop.
+Threading: read by one thread at a time; `_EventReader` lives on the loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Watch:
         self._loop = loop
         self._watch = watch
         self._closed = False
-        self._reader = _Reader(watch)
+        self._reader = _EventReader(watch)
 
     def __iter__(self) -> Self:
         return self
@@ -105,7 +105,7 @@ class Watch:
         self._loop.run(self._watch.settle)
 
 
-class _Reader:
+class _EventReader:
     def __init__(self, watch: AioWatch) -> None:
         self.events: deque[WatchEvent] = deque()
         """At most one: an event that came while its `next` was interrupted."""

@@ -10,7 +10,7 @@ from eddyline.core.codec.state import fold_state_from_pb, fold_state_to_pb
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
 from eddyline.core.model.deletion import DeleteResult, EraseProgress
-from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
 from eddyline.core.model.read import SeqFound
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.v1 import fold_pb2, log_pb2, topic_pb2
@@ -87,9 +87,9 @@ def seq_found_from_pb(answer: log_pb2.FindSeqResponse) -> SeqFound:
     return SeqFound(answer.seq, answer.found, answer.head_seq, answer.earliest_seq, answer.epoch)
 
 
-def verify_step_to_pb(step: VerifyProgress | FoldVerdict) -> fold_pb2.VerifyFoldResponse:
+def verify_step_to_pb(step: FoldCheckProgress | FoldVerdict) -> fold_pb2.VerifyFoldResponse:
     """Encode a step of a fold check: its progress, or its verdict."""
-    if isinstance(step, VerifyProgress):
+    if isinstance(step, FoldCheckProgress):
         progress = fold_pb2.VerifyProgress(
             replayed_seq=step.replayed_seq, target_seq=step.target_seq, compared_count=step.compared_count
         )
@@ -104,12 +104,12 @@ def verify_step_to_pb(step: VerifyProgress | FoldVerdict) -> fold_pb2.VerifyFold
     return fold_pb2.VerifyFoldResponse(verdict=verdict)
 
 
-def verify_step_from_pb(answer: fold_pb2.VerifyFoldResponse) -> VerifyProgress | FoldVerdict | None:
+def verify_step_from_pb(answer: fold_pb2.VerifyFoldResponse) -> FoldCheckProgress | FoldVerdict | None:
     """Decode a step of a fold check; None = a step that this version does not know."""
     match answer.WhichOneof("step"):
         case "progress":
             progress = answer.progress
-            return VerifyProgress(progress.replayed_seq, progress.target_seq, progress.compared_count)
+            return FoldCheckProgress(progress.replayed_seq, progress.target_seq, progress.compared_count)
         case "verdict":
             verdict = answer.verdict
             return FoldVerdict(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from eddyline.core.auth.role import RoleAccess
     from eddyline.core.runtime.settings import CommonSettings
 
-    class Context(Protocol):
+    class ForwardedCall(Protocol):
         """The call that is forwarded."""
 
         def time_remaining(self) -> float | None: ...
@@ -92,7 +92,7 @@ class ShardForwarder:
         """Number of shards."""
         return len(self._addresses)
 
-    async def unary(self, shard: int, method: str, message: bytes, context: Context) -> bytes:
+    async def unary(self, shard: int, method: str, message: bytes, context: ForwardedCall) -> bytes:
         """Forward a call with one answer.
 
         Raises:
@@ -109,7 +109,9 @@ class ShardForwarder:
             context.set_trailing_metadata(trailing)
         return answer
 
-    async def stream(self, shard: int, method: str, message: bytes, context: Context) -> AsyncGenerator[bytes, None]:
+    async def stream(
+        self, shard: int, method: str, message: bytes, context: ForwardedCall
+    ) -> AsyncGenerator[bytes, None]:
         """Forward a call with many answers.
 
         Raises:
@@ -121,7 +123,7 @@ class ShardForwarder:
             async for answer in call:
                 yield answer
 
-    async def duplex(self, shard: int, method: str, messages: AsyncIterator[bytes], context: Context) -> None:
+    async def duplex(self, shard: int, method: str, messages: AsyncIterator[bytes], context: ForwardedCall) -> None:
         """Forward a call with many messages both ways, until both directions have ended.
 
         A message that is refused here ends the stream at that point: the messages before it are answered first.
@@ -137,7 +139,7 @@ class ShardForwarder:
         if refused:
             raise refused[0]
 
-    async def each(self, method: str, messages: dict[int, bytes], context: Context) -> dict[int, bytes]:
+    async def each(self, method: str, messages: dict[int, bytes], context: ForwardedCall) -> dict[int, bytes]:
         """Call several shards at once, each with its message; return their answers. One failure fails the whole call.
 
         Raises:
@@ -217,7 +219,7 @@ class ShardForwarder:
             self._channels[shard, bulk] = channel
         return channel
 
-    def _metadata(self, context: Context) -> tuple[tuple[str, str], ...]:
+    def _metadata(self, context: ForwardedCall) -> tuple[tuple[str, str], ...]:
         received = context.invocation_metadata() or ()
         own = tuple((key, value) for key, value in received if key in _PASSED_ON and isinstance(value, str))
         return (*self._mark, *own)
@@ -255,7 +257,7 @@ async def _send(
     await call.done_writing()
 
 
-async def _answer(call: grpc.aio.StreamStreamCall[bytes, bytes], context: Context) -> None:
+async def _answer(call: grpc.aio.StreamStreamCall[bytes, bytes], context: ForwardedCall) -> None:
     async for answer in call:
         await context.write(answer)
 

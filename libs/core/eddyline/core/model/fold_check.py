@@ -13,7 +13,7 @@ FINDINGS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyProgress:
+class FoldCheckProgress:
     """Progress of a check: the second fold has every record up to `replayed_seq` of `target_seq`."""
 
     replayed_seq: int

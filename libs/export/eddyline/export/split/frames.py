@@ -19,7 +19,7 @@ _COUNT: Final = 0x18
 _FIXED64: Final = Struct("<Q")
 
 
-class Packed(NamedTuple):
+class ArrowFrame(NamedTuple):
     """An `ArrowBatch`, its message not copied."""
 
     message: memoryview
@@ -27,7 +27,7 @@ class Packed(NamedTuple):
     rows: int
 
 
-def frame_of(answer: bytes) -> Packed | pb.ReadSplitResponse:
+def frame_of(answer: bytes) -> ArrowFrame | pb.ReadSplitResponse:
     """One answer.
 
     Raises:
@@ -43,7 +43,7 @@ def frame_of(answer: bytes) -> Packed | pb.ReadSplitResponse:
     return pb.ReadSplitResponse.FromString(answer)
 
 
-def _batch(answer: bytes) -> Packed | None:
+def _batch(answer: bytes) -> ArrowFrame | None:
     length, at = _varint(answer, 1)
     if at + length != len(answer):
         return None
@@ -66,7 +66,7 @@ def _batch(answer: bytes) -> Packed | None:
             count, at = _varint(answer, at)
         else:
             return None
-    return Packed(message, checksum, count)
+    return ArrowFrame(message, checksum, count)
 
 
 class _Varint(NamedTuple):

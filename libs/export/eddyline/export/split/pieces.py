@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TopicSplit:
     """A split, and of which topic it is. `first` and `last` are inclusive; source times and shares as in the contract.
 
     `split` is the plan's own message, empty = of a range of the log that no plan gave.
@@ -69,7 +69,7 @@ class Account:
         )
 
 
-def filter_of(records: RecordFilter, piece: Piece) -> pb.SplitFilter:
+def filter_of(records: RecordFilter, piece: TopicSplit) -> pb.SplitFilter:
     """The filter to read a piece with."""
     return pb.SplitFilter(
         records=None if records.passes_all() else filter_to_pb(records),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.read import RecordFilter
     from eddyline.export.split.calls import Cluster
-    from eddyline.export.split.pieces import Piece
+    from eddyline.export.split.pieces import TopicSplit
 
 PLAN_PAGE: Final = 10_000
 RECORDS_PER_SPLIT: Final = 1_000_000
@@ -29,8 +29,8 @@ BYTES_PER_SPLIT: Final = 256 << 20
 
 
 def plan_pieces(
-    cluster: Cluster, whole: Piece, *, records: RecordFilter, records_max: int, bytes_max: int
-) -> list[Piece]:
+    cluster: Cluster, whole: TopicSplit, *, records: RecordFilter, records_max: int, bytes_max: int
+) -> list[TopicSplit]:
     """The pieces of `whole`, each of at most `records_max` records or `bytes_max` bytes at the store.
 
     Raises:
@@ -70,7 +70,7 @@ def plan_pages(cluster: Cluster, request: pb.PlanSplitsRequest) -> Iterator[pb.P
         request.page_token = page.next_page_token
 
 
-def _covering(whole: Piece, pages: Iterator[pb.PlanSplitsResponse], *, hides: bool) -> Iterator[Piece]:
+def _covering(whole: TopicSplit, pages: Iterator[pb.PlanSplitsResponse], *, hides: bool) -> Iterator[TopicSplit]:
     """The plan's splits as pieces, checked (I1), with what it left out at its beginning (I2)."""
     at = whole.first
     for page in pages:

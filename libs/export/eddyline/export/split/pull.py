@@ -32,8 +32,8 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.records.record import Gap
-from eddyline.export.split.frames import Packed, frame_of
-from eddyline.export.split.pieces import Account, Piece, filter_of, gone, point_gone
+from eddyline.export.split.frames import ArrowFrame, frame_of
+from eddyline.export.split.pieces import Account, TopicSplit, filter_of, gone, point_gone
 from eddyline.v1 import segment_pb2 as pb
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SplitPull:
     def __init__(
         self,
         cluster: Cluster,
-        piece: Piece,
+        piece: TopicSplit,
         *,
         records: RecordFilter,
         columns: Sequence[pb.SplitColumn.ValueType],
@@ -111,7 +111,7 @@ class SplitPull:
             return point_gone(error, self._piece.topic)
         return error
 
-    def _request(self, piece: Piece) -> pb.ReadSplitRequest:
+    def _request(self, piece: TopicSplit) -> pb.ReadSplitRequest:
         return pb.ReadSplitRequest(
             topic=piece.topic, epoch=piece.epoch, split=piece.message(), filter=self._filter, columns=self._columns
         )
@@ -120,7 +120,7 @@ class SplitPull:
 class _Attempt:
     """One answer of ReadSplit, checked as it comes."""
 
-    def __init__(self, piece: Piece, *, resumes: bool) -> None:
+    def __init__(self, piece: TopicSplit, *, resumes: bool) -> None:
         self.piece = piece
         self.next = piece.first
         self.account = Account()
@@ -133,7 +133,7 @@ class _Attempt:
         schema: pa.Schema | None = None
         for answer in answers:
             frame = self._frame(answer)
-            if isinstance(frame, Packed):
+            if isinstance(frame, ArrowFrame):
                 yield self._batch(frame, schema)
                 continue
             match frame.WhichOneof("frame"):
@@ -141,7 +141,7 @@ class _Attempt:
                     schema = ipc.read_schema(pa.py_buffer(frame.schema))
                 case "batch":
                     sent = frame.batch
-                    yield self._batch(Packed(memoryview(sent.message), sent.checksum, sent.count), schema)
+                    yield self._batch(ArrowFrame(memoryview(sent.message), sent.checksum, sent.count), schema)
                 case "gap":
                     yield self._gap(gap_from_pb(frame.gap))
                 case "end":
@@ -154,13 +154,13 @@ class _Attempt:
         over = self.next - self.piece.first - self.rows - self._gaps
         return Account(self.rows, self._gaps, 0 if hides else over, over if hides else 0)
 
-    def _frame(self, answer: bytes) -> Packed | pb.ReadSplitResponse:
+    def _frame(self, answer: bytes) -> ArrowFrame | pb.ReadSplitResponse:
         try:
             return frame_of(answer)
         except DecodeError as error:
             raise self._corrupt(f"an answer cannot be read ({error})") from error
 
-    def _batch(self, sent: Packed, schema: pa.Schema | None) -> pa.RecordBatch:
+    def _batch(self, sent: ArrowFrame, schema: pa.Schema | None) -> pa.RecordBatch:
         if xxhash.xxh3_64_intdigest(sent.message) != sent.checksum:
             raise self._corrupt("a batch's checksum is wrong")
         if schema is None:

@@ -1,6 +1,6 @@
 """Encodes frames of a watch as bytes: the only module of delivery that makes answers.
 
-A frame of records is encoded once for all subscribers with the same `View`; `eddyline.delivery.feed.ring` caches it.
+A frame of records is encoded once for all subscribers with the same `TopicView`; `eddyline.delivery.feed.ring` caches it.
 Therefore the resume token, which differs from stream to stream, is only in caught_up, heartbeat and going_away.
 Protobuf is used outside `rpc/` on purpose: the bytes encoded here go to the wire unchanged.
 """
@@ -33,7 +33,7 @@ _NOT_DELETES: Final = (int(Op.APPEND), int(Op.PUT))
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TopicView:
     """Filter and form that a subscriber requested of a topic: equal views share their bytes."""
 
     record_filter: RecordFilter = ALL_RECORDS
@@ -60,7 +60,7 @@ class EncodedFrame(NamedTuple):
 NOTHING: Final = EncodedFrame(b"", 0)
 
 
-def item_frame(position: FramePosition, item: Batch | Gap, view: View, traceparent: str = "") -> EncodedFrame:
+def item_frame(position: FramePosition, item: Batch | Gap, view: TopicView, traceparent: str = "") -> EncodedFrame:
     """Encode records or a gap for `view`, with the `traceparent`; `NOTHING` if its filter leaves no record."""
     if isinstance(item, Gap):
         return EncodedFrame(_answer(position, gap=gap_to_pb(item)).SerializeToString(), 0)
@@ -140,7 +140,7 @@ def view_of(
     exclude_nodes: Iterable[str] = (),
     ignore_deletes: bool = False,
     metadata_only: bool = False,
-) -> View:
+) -> TopicView:
     """Return the canonical view of a topic: conditions sorted, no prefix that begins with another."""
     kept: list[bytes] = []
     for prefix in sorted(set(key_prefixes)):
@@ -152,7 +152,7 @@ def view_of(
         exclude_nodes=tuple(sorted(set(exclude_nodes))),
         ops=_NOT_DELETES if ignore_deletes else (),
     )
-    return View(ALL_RECORDS if record_filter.passes_all() else record_filter, columns, metadata_only)
+    return TopicView(ALL_RECORDS if record_filter.passes_all() else record_filter, columns, metadata_only)
 
 
 def _data_sizes(batch: Batch) -> NDArray[np.uint32]:

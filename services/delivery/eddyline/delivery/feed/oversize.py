@@ -16,7 +16,7 @@ from eddyline.delivery.feed.encode import EncodedFrame, FramePosition, item_fram
 
 if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
-    from eddyline.delivery.feed.encode import View
+    from eddyline.delivery.feed.encode import TopicView
 
 
 class MessageLimit(NamedTuple):
@@ -33,7 +33,7 @@ def fit_frames(
     frame: EncodedFrame,
     position: FramePosition,
     item: Batch | Gap,
-    view: View,
+    view: TopicView,
     limit: MessageLimit,
     *,
     in_snapshot: bool = False,

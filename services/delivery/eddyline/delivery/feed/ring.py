@@ -26,7 +26,7 @@ from eddyline.delivery.feed.encode import FramePosition, item_frame
 from eddyline.delivery.feed.trace import end_receive_spans, traceparent
 
 if TYPE_CHECKING:
-    from eddyline.delivery.feed.encode import EncodedFrame, View
+    from eddyline.delivery.feed.encode import EncodedFrame, TopicView
     from eddyline.delivery.feed.trace import CommitTrace
 
 FRAME_OVERHEAD_BYTES: Final = 512
@@ -84,7 +84,7 @@ class RingFrame:
         self.after_seq = after_seq
         self.next_after_seq = next_after_seq
         self.nbytes = item_bytes(item) + FRAME_OVERHEAD_BYTES
-        self.encoded: dict[View, EncodedFrame] = {}
+        self.encoded: dict[TopicView, EncodedFrame] = {}
         self.traces = traces
         """Of traced commits in it."""
 
@@ -180,7 +180,7 @@ class Ring:
             return last
         return self._frames[bisect_right(self._frames, seq, lo=self._start, key=_NEXT_AFTER_SEQ)]
 
-    def encoded(self, frame: RingFrame, view: View) -> EncodedFrame:
+    def encoded(self, frame: RingFrame, view: TopicView) -> EncodedFrame:
         """Return the frame encoded for `view`: encoded at the first call, cached for the others."""
         cached = frame.encoded.get(view)
         if cached is None:

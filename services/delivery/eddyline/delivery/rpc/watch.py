@@ -21,7 +21,7 @@ from eddyline.core.records.record import (
 )
 from eddyline.delivery.feed.oversize import MessageLimit
 from eddyline.delivery.resume_token import Cursor
-from eddyline.delivery.watch.request import AtRevision, AtTime, StartPoint, TopicRequest, WatchRequest
+from eddyline.delivery.watch.request import FromRevision, FromTime, StartPoint, TopicRequest, WatchRequest
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
 
@@ -126,7 +126,7 @@ def _topic_request(wanted: pb.WatchTopic, field: str) -> TopicRequest:
         message = f"on_gap {wanted.on_gap} is none of the contract's"
         raise InvalidArgument(message, field=f"{field}.on_gap", onGap=wanted.on_gap)
     start = _start(wanted, field)
-    if wanted.updates_only and (start is StartPoint.EARLIEST or isinstance(start, AtTime | AtRevision)):
+    if wanted.updates_only and (start is StartPoint.EARLIEST or isinstance(start, FromTime | FromRevision)):
         raise InvalidArgument(
             "updates_only begins with what comes from now on; leave out EARLIEST, ts_ms or revision",
             field=f"{field}.updates_only",
@@ -163,7 +163,7 @@ def _check_conditions(values: Sequence[bytes], bytes_max: int, field: str) -> No
         )
 
 
-def _start(wanted: pb.WatchTopic, field: str) -> Cursor | AtTime | AtRevision | StartPoint:
+def _start(wanted: pb.WatchTopic, field: str) -> Cursor | FromTime | FromRevision | StartPoint:
     match wanted.WhichOneof("start"):
         case "cursor":
             cursor = wanted.cursor
@@ -178,11 +178,11 @@ def _start(wanted: pb.WatchTopic, field: str) -> Cursor | AtTime | AtRevision | 
         case "ts_ms":
             if wanted.ts_ms < 0:
                 raise InvalidArgument(f"ts_ms is 0 or later, not {wanted.ts_ms}", field=f"{field}.ts_ms")
-            return AtTime(wanted.ts_ms)
+            return FromTime(wanted.ts_ms)
         case "revision":
             if wanted.revision < 1:
                 raise InvalidArgument("a revision is 1 or above", field=f"{field}.revision")
-            return AtRevision(wanted.revision)
+            return FromRevision(wanted.revision)
         case "point" | None:
             point = _POINTS.get(wanted.point)
             if point is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.records.record import Gap, GapReason
-from eddyline.delivery.watch.subscription import Phase
+from eddyline.delivery.watch.subscription import SubscriptionPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,9 +79,9 @@ def state_of(subscription: Subscription, dispatcher: Dispatcher) -> TopicState:
     seq, epoch = subscription.seq, subscription.epoch
     head_seq = max(ring.end_seq, seq) if ring.epoch == epoch else seq
     turn = None
-    if subscription.phase is Phase.GONE:
+    if subscription.phase is SubscriptionPhase.GONE:
         state = StreamState.GONE
-    elif subscription.phase is Phase.SNAPSHOT:
+    elif subscription.phase is SubscriptionPhase.SNAPSHOT:
         state = StreamState.SNAPSHOT
     elif seq >= head_seq:
         state = StreamState.CAUGHT_UP
@@ -123,9 +123,9 @@ async def cost_of(link: StoreLink, topic: str, start: StartPosition, info: Topic
     Raises:
         The errors of a read of the log.
     """
-    if isinstance(info, TopicNotFound) or start.phase is Phase.GONE:
+    if isinstance(info, TopicNotFound) or start.phase is SubscriptionPhase.GONE:
         return Cost(topic, start.epoch, start.seq, deleted=True)
-    if start.phase is Phase.SNAPSHOT:
+    if start.phase is SubscriptionPhase.SNAPSHOT:
         return Cost(topic, start.epoch, 0, info.head_seq, snapshot=True)
     records = min(info.head_seq - max(start.seq, info.earliest_seq - 1), info.record_count)
     nbytes = info.record_bytes * records // info.record_count if info.record_count else 0

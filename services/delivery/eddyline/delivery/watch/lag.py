@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.records.record import Gap
-from eddyline.delivery.watch.subscription import Phase
+from eddyline.delivery.watch.subscription import SubscriptionPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +49,7 @@ async def largest_lag(subscribers: Iterable[Subscriber], now_ms: int) -> Lag:
 def records_behind(subscription: Subscription) -> int:
     """Return the seqs that the subscription lacks; 0 if it reads no log, or its topic was recreated."""
     ring = subscription.tail.ring
-    if subscription.phase is not Phase.LOG or ring.epoch != subscription.epoch:
+    if subscription.phase is not SubscriptionPhase.LOG or ring.epoch != subscription.epoch:
         return 0
     return max(0, ring.end_seq - subscription.seq)
 

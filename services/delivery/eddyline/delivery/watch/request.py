@@ -21,13 +21,13 @@ class StartPoint(Enum):
     EARLIEST = 3
 
 
-class AtTime(NamedTuple):
+class FromTime(NamedTuple):
     """The first live record committed at or after a time, in milliseconds since the Unix epoch."""
 
     ts_ms: int
 
 
-class AtRevision(NamedTuple):
+class FromRevision(NamedTuple):
     """The first live record whose version, as a number, is at or above this one, from 1."""
 
     revision: int
@@ -42,7 +42,7 @@ class TopicRequest:
     """
 
     topic: str
-    start: Cursor | AtTime | AtRevision | StartPoint
+    start: Cursor | FromTime | FromRevision | StartPoint
     key_prefixes: tuple[bytes, ...] = ()
     tags: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()

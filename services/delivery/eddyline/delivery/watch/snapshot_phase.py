@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.read import ReadResult
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.delivery.feed.encode import View
+    from eddyline.delivery.feed.encode import TopicView
     from eddyline.delivery.feed.oversize import MessageLimit
     from eddyline.delivery.fetch.job import FetchJob
     from eddyline.delivery.fetch.scan_slots import ScanSlots
@@ -78,7 +78,7 @@ class SnapshotPhase:
     def __init__(
         self,
         topic: str,
-        view: View,
+        view: TopicView,
         sources: SnapshotDeps,
         *,
         limit: MessageLimit = NO_LIMIT,

@@ -22,8 +22,8 @@ from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import KEY_BYTES_MAX, Gap, GapReason, effective_version
 from eddyline.delivery.resume_token import Cursor, Resume, ResumeState
-from eddyline.delivery.watch.request import AtRevision, AtTime, StartPoint
-from eddyline.delivery.watch.subscription import Phase, StartPosition
+from eddyline.delivery.watch.request import FromRevision, FromTime, StartPoint
+from eddyline.delivery.watch.subscription import StartPosition, SubscriptionPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ _PROBE_RECORDS: Final = 16
 _GAPS_ALONE: Final = RecordFilter(key_prefixes=(b"\xff" * KEY_BYTES_MAX,))
 """Gaps always pass a filter, and no key that is text begins so."""
 
-Start = Cursor | Resume | AtTime | AtRevision | StartPoint
+Start = Cursor | Resume | FromTime | FromRevision | StartPoint
 
 
 class StartResolver:
@@ -88,7 +88,7 @@ class StartResolver:
         if isinstance(info, TopicNotFound):
             cursor = start.cursor if isinstance(start, Resume) else start
             if isinstance(cursor, Cursor) and cursor.epoch:
-                return StartPosition(Phase.GONE, cursor.epoch, cursor.seq, 0)
+                return StartPosition(SubscriptionPhase.GONE, cursor.epoch, cursor.seq, 0)
             raise info
         heals = wanted.heals and info.kind is Kind.KV
         if isinstance(start, Resume) and info.kind is Kind.KV:
@@ -100,7 +100,7 @@ class StartResolver:
                     topic=wanted.topic,
                 )
             resumes = request.resume_snapshots
-            return StartPosition(Phase.SNAPSHOT, info.epoch, 0, info.head_seq, heals=heals, resumes=resumes)
+            return StartPosition(SubscriptionPhase.SNAPSHOT, info.epoch, 0, info.head_seq, heals=heals, resumes=resumes)
         cursor = await self._cursor(start, info)
         if cursor is start and cursor.epoch in (0, info.epoch) and cursor.seq > info.head_seq:
             raise _ahead(cursor, info)
@@ -113,9 +113,9 @@ class StartResolver:
                 return start
             case Resume():
                 return start.cursor
-            case AtTime():
+            case FromTime():
                 return await self._at_time(start.ts_ms, info)
-            case AtRevision():
+            case FromRevision():
                 return await self._at_revision(start.revision, info)
             case StartPoint.TAIL | StartPoint.SNAPSHOT:
                 return Cursor(info.name, info.epoch, info.head_seq)
@@ -225,7 +225,7 @@ def _in_snapshot(resume: Resume, info: TopicInfo, *, heals: bool, resumes: bool)
         raise _ahead(resume.cursor, info)
     after_key = resume.after_key if same and resumes else b""
     return StartPosition(
-        Phase.SNAPSHOT,
+        SubscriptionPhase.SNAPSHOT,
         info.epoch,
         resume.cursor.seq if after_key else 0,
         info.head_seq,
@@ -238,8 +238,8 @@ def _in_snapshot(resume: Resume, info: TopicInfo, *, heals: bool, resumes: bool)
 def _at_cursor(cursor: Cursor, info: TopicInfo, *, heals: bool, resumes: bool) -> StartPosition:
     if cursor.epoch not in (0, info.epoch):
         old = cursor.epoch, cursor.seq
-        return StartPosition(Phase.LOG, info.epoch, 0, info.head_seq, *old, heals=heals, resumes=resumes)
-    return StartPosition(Phase.LOG, info.epoch, cursor.seq, info.head_seq, heals=heals, resumes=resumes)
+        return StartPosition(SubscriptionPhase.LOG, info.epoch, 0, info.head_seq, *old, heals=heals, resumes=resumes)
+    return StartPosition(SubscriptionPhase.LOG, info.epoch, cursor.seq, info.head_seq, heals=heals, resumes=resumes)
 
 
 def _ahead(cursor: Cursor, info: TopicInfo) -> CursorAhead:

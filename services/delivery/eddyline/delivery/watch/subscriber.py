@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from eddyline.delivery.feed.encode import caught_up_frame, going_away_frame, heartbeat_frame
 from eddyline.delivery.schedule.in_flight import ReaderSpeed
 from eddyline.delivery.schedule.timer_wheel import TICK_S
-from eddyline.delivery.watch.subscription import Phase
+from eddyline.delivery.watch.subscription import SubscriptionPhase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -147,7 +147,7 @@ class Subscriber:
                 continue
             topic = self._ready.popleft()
             topic.queued = False
-            if topic.phase is Phase.GONE and topic.caught_up:
+            if topic.phase is SubscriptionPhase.GONE and topic.caught_up:
                 continue
             step = topic.step()
             for frame in step.frames:
@@ -203,7 +203,7 @@ class Subscriber:
     def _note_progress(self, topic: Subscription) -> None:
         if topic.caught_up:
             self._behind.discard(topic)
-        if topic.phase is Phase.GONE:
+        if topic.phase is SubscriptionPhase.GONE:
             self._live_count -= 1
 
     def _sent(self, frame: EncodedFrame) -> bytes:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.read import ReadResult
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.core.telemetry.tracing import OpenSpan
-    from eddyline.delivery.feed.encode import View
+    from eddyline.delivery.feed.encode import TopicView
     from eddyline.delivery.feed.oversize import MessageLimit
     from eddyline.delivery.feed.ring import RingFrame
     from eddyline.delivery.feed.tail import TopicTail
@@ -68,7 +68,7 @@ class SubscriptionDeps:
     """Removes a subscription."""
 
 
-class Phase(Enum):
+class SubscriptionPhase(Enum):
     """Phase of a subscription."""
 
     SNAPSHOT = 1
@@ -85,7 +85,7 @@ class StartPosition:
     `seq` is the point of the delivered keys.
     """
 
-    phase: Phase
+    phase: SubscriptionPhase
     epoch: int
     seq: int
     target_seq: int
@@ -113,7 +113,7 @@ class Subscription:
     def __init__(
         self,
         topic: str,
-        view: View,
+        view: TopicView,
         deps: SubscriptionDeps,
         wake: Callable[[Subscription], None],
         *,
@@ -123,7 +123,7 @@ class Subscription:
         self.view = view
         self._limit = limit
         self.queued = False
-        self.phase = Phase.LOG
+        self.phase = SubscriptionPhase.LOG
         self.epoch = 0
         self.seq = 0
         self._deps = deps
@@ -132,7 +132,7 @@ class Subscription:
         self.was_followed = topic in deps.tails
         """True = another subscriber had its tail fitting: the tail's information may be older than this subscription."""
         self._tail = deps.tails.attach(topic, self.wake)
-        self._begin = StartPosition(Phase.LOG, 0, 0, 0)
+        self._begin = StartPosition(SubscriptionPhase.LOG, 0, 0, 0)
         self._read_to_seq = 0
         self._old_epoch = 0
         self._deletion_unsent = False
@@ -145,7 +145,7 @@ class Subscription:
         self._sends: tuple[OpenSpan, ...] = ()
         """Of the frame that is being sent."""
 
-    def begin(self, start: StartPosition, view: View, *, delete_mark: int = 0) -> None:
+    def begin(self, start: StartPosition, view: TopicView, *, delete_mark: int = 0) -> None:
         """Set the start position and the view. Called before the first step.
 
         `delete_mark` = the topic's when its head was read: if the tail has another one, the ring may contain records
@@ -157,10 +157,10 @@ class Subscription:
         self.phase, self.epoch, self.seq = start.phase, start.epoch, start.seq
         self._old_epoch = start.old_epoch
         self._reported_seq = start.seq
-        self._deletion_unsent = start.phase is Phase.GONE
-        if start.phase is Phase.GONE:
+        self._deletion_unsent = start.phase is SubscriptionPhase.GONE
+        if start.phase is SubscriptionPhase.GONE:
             self._deps.tails.detach(self._tail, self.wake)
-        elif start.phase is Phase.SNAPSHOT:
+        elif start.phase is SubscriptionPhase.SNAPSHOT:
             self._snapshot = self._new_snapshot(None, after_key=start.after_key)
 
     @property
@@ -171,9 +171,9 @@ class Subscription:
     @property
     def caught_up(self) -> bool:
         """True = it has received all records up to the topic's head at the start."""
-        if self.phase is Phase.LOG:
+        if self.phase is SubscriptionPhase.LOG:
             return not self._old_epoch and (self.epoch != self._begin.epoch or self.seq >= self._begin.target_seq)
-        return self.phase is Phase.GONE and not self._deletion_unsent
+        return self.phase is SubscriptionPhase.GONE and not self._deletion_unsent
 
     @property
     def reads_log(self) -> bool:
@@ -205,7 +205,7 @@ class Subscription:
             if not (self._begin.heals and isinstance(self._fetching.failure, NotKv)):
                 raise self._fetching.failure
             self._give_up_healing()
-        if self.phase is Phase.GONE:
+        if self.phase is SubscriptionPhase.GONE:
             return self._deleted_step() if self._deletion_unsent else _IDLE
         ring_epoch = self._tail.ring.epoch
         if self._old_epoch:
@@ -232,7 +232,7 @@ class Subscription:
 
     def progress(self) -> EncodedFrame | None:
         """Return a progress frame, if no frame has reported its position."""
-        if self.phase is not Phase.LOG or self._old_epoch or self._reported_seq == self.seq:
+        if self.phase is not SubscriptionPhase.LOG or self._old_epoch or self._reported_seq == self.seq:
             return None
         self._reported_seq = self.seq
         return progress_frame(FramePosition(self.topic, self.epoch, self.seq))
@@ -363,14 +363,14 @@ class Subscription:
             self._has_partial_append = False
             self.seq = self._reported_seq = snapshot.seq
             self._snapshot = None
-            self.phase = Phase.LOG
+            self.phase = SubscriptionPhase.LOG
         return SubscriptionStep(step.frames, more=True)
 
     def _heal(self, gap: Gap, seq: int) -> EncodedFrame:
         """Report a gap, and start a snapshot. The cursors stay at their position until it is complete."""
         position = FramePosition(self.topic, self.epoch, self.seq)
         self._drop_fetch()
-        self.phase = Phase.SNAPSHOT
+        self.phase = SubscriptionPhase.SNAPSHOT
         self.seq = seq
         self._snapshot = self._new_snapshot(position)
         return item_frame(position, gap, self.view)
@@ -379,7 +379,7 @@ class Subscription:
         """Continue with the log: the topic was recreated without a fold."""
         self._fetching.failure = None
         self._drop_fetch()
-        self.phase = Phase.LOG
+        self.phase = SubscriptionPhase.LOG
         self._snapshot = None
 
     # what both share ---------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ class Subscription:
         if self._begin.heals:
             position = FramePosition(self.topic, old_epoch, self.seq if self.epoch == old_epoch else 0)
             self.epoch, self.seq = new_epoch, 0
-            self.phase = Phase.SNAPSHOT
+            self.phase = SubscriptionPhase.SNAPSHOT
             self._snapshot = self._new_snapshot(position)
             return SubscriptionStep((item_frame(position, gap, self.view),), more=True)
         self.epoch, self.seq = new_epoch, 0
@@ -426,7 +426,7 @@ class Subscription:
         return self._deleted_step()
 
     def _deleted_step(self) -> SubscriptionStep:
-        self.phase = Phase.GONE
+        self.phase = SubscriptionPhase.GONE
         self._snapshot = None
         self._deletion_unsent = False
         return SubscriptionStep((topic_deleted_frame(FramePosition(self.topic, self.epoch, self.seq)),))

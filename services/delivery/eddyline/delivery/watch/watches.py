@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.runtime.clock import Clock
-    from eddyline.delivery.feed.encode import View
+    from eddyline.delivery.feed.encode import TopicView
     from eddyline.delivery.stats import DeliveryStats
     from eddyline.delivery.watch.subscription import StartPosition, SubscriptionDeps
 
@@ -215,7 +215,7 @@ class Watches:
             await sleep(self._clock, RETRY_S)
 
 
-def _view(wanted: TopicRequest, request: WatchRequest, *, excludes: bool = True) -> View:
+def _view(wanted: TopicRequest, request: WatchRequest, *, excludes: bool = True) -> TopicView:
     """Return the view of a topic in a stream. `excludes` False = the topic does not hide records by node."""
     return view_of(
         wanted.key_prefixes,

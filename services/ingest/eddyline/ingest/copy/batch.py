@@ -19,7 +19,7 @@ from eddyline.core.records.cells import pack_cells, pack_numbers
 from eddyline.core.records.column import Column, sizes_to_offsets
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Op, Record
-from eddyline.ingest.copy.position import Position, sample_of
+from eddyline.ingest.copy.position import StreamPosition, sample_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,11 +146,11 @@ class Chunk:
         self.revisions = [self.revisions[row] for row in kept_rows]
         self.times_ns = [self.times_ns[row] for row in kept_rows]
 
-    def position(self, created_ns: int, resync_serial: int = 0, time_ns: int = 0) -> Position:
+    def position(self, created_ns: int, resync_serial: int = 0, time_ns: int = 0) -> StreamPosition:
         """The position once the chunk is applied; `time_ns` = that of the position before."""
         time_ns = max(time_ns, self.time_ns)
         sample = sample_of(self.last_subject, self.last_data) if self.last_subject else bytes(16)
-        return Position(created_ns, self.last_revision, sample, resync_serial, time_ns)
+        return StreamPosition(created_ns, self.last_revision, sample, resync_serial, time_ns)
 
     def batch(self, gaps: Sequence[PlacedGap] = ()) -> Batch | None:
         """The rows as columns, with gap records in their places (ascending); None = neither."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import RecordTooLarge
 from eddyline.core.records.record import Op
-from eddyline.ingest.copy.position import Position, decode_position
+from eddyline.ingest.copy.position import StreamPosition, decode_position
 
 if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
@@ -27,7 +27,7 @@ def exceeds_cap(error: RecordTooLarge) -> bool:
 
 
 async def apply_within_cap(
-    forward: Forward, batch: Batch | None, new: Position, *, moves: bool, trace: OpenSpan | None = None
+    forward: Forward, batch: Batch | None, new: StreamPosition, *, moves: bool, trace: OpenSpan | None = None
 ) -> None:
     """Apply a batch and move to `new`, in parts if the topic's cap is smaller. `moves` = each row's version, gaps aside, is
     the revision that it moves the position to.
@@ -53,15 +53,15 @@ def _cut(batch: Batch) -> int:
     return int(ends[abs(ends - middle).argmin()]) if len(ends) else 0
 
 
-def _moved(batch: Batch, row: int, new: Position) -> Position:
+def _moved(batch: Batch, row: int, new: StreamPosition) -> StreamPosition:
     """The position after the rows before `row`, without a sample."""
     (last,) = batch.slice(row - 1, row).to_rows()
     revision = int.from_bytes(last.version, "big")
     # No message of a part is younger than the youngest of the batch.
-    return Position(new.created_ns, revision, resync_serial=new.resync_serial, time_ns=new.time_ns)
+    return StreamPosition(new.created_ns, revision, resync_serial=new.resync_serial, time_ns=new.time_ns)
 
 
-def _stays(forward: Forward, new: Position) -> Position:
+def _stays(forward: Forward, new: StreamPosition) -> StreamPosition:
     """A position at the stored revision that differs from the stored one and from `new`."""
     stored = decode_position(forward.stored) or replace(new, revision=0, sample=bytes(16))
     between = stored.after_changes()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.core.telemetry.metrics import Histogram
     from eddyline.core.telemetry.tracing import OpenSpan
-    from eddyline.ingest.copy.position import Position
+    from eddyline.ingest.copy.position import StreamPosition
     from eddyline.ingest.copy.progress import SourceCounts
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Forward:
         self._on_trouble = on_trouble
         self.stored = stored
 
-    async def apply(self, batch: Batch | None, new: Position, trace: OpenSpan | None = None) -> None:
+    async def apply(self, batch: Batch | None, new: StreamPosition, trace: OpenSpan | None = None) -> None:
         """Apply a batch and move to `new`; None moves alone. `trace` = that of the messages in it.
 
         Raises:

@@ -48,7 +48,7 @@ NO_TIME: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """Everything up to `revision` (inclusive) of the stream created at `created_ns` is applied.
 
     `time_ns` = no message up to the revision is younger, by NATS's clock (Unix epoch); `NO_TIME` = a position of an older
@@ -75,19 +75,19 @@ class Position:
             return _LAYOUT.pack(_FORMAT, *body)
         return _LAYOUT.pack(_SERIAL_FORMAT, *body) + _SERIAL.pack(self.resync_serial)
 
-    def advanced_to(self, revision: int, server_ns: int) -> Position:
+    def advanced_to(self, revision: int, server_ns: int) -> StreamPosition:
         """The position at `revision`, if no message behind this one is left: NATS's time was `server_ns` when its stream had
         got so far."""
         return replace(self, revision=revision, sample=bytes(16), time_ns=max(self.time_ns, server_ns))
 
-    def after_changes(self) -> Position:
+    def after_changes(self) -> StreamPosition:
         """The same revision after synthetic changes; its sample is not compared."""
         serial = 0 if self.checked else int.from_bytes(self.sample[8:], "little")
         following = (serial + 1) % (1 << 64)
         return replace(self, sample=_UNCHECKED + following.to_bytes(8, "little"))
 
 
-def decode_position(stored: bytes) -> Position | None:
+def decode_position(stored: bytes) -> StreamPosition | None:
     """Decode the stored position; None = none yet.
 
     Raises:
@@ -104,7 +104,7 @@ def decode_position(stored: bytes) -> Position | None:
         (serial,) = _SERIAL.unpack_from(stored, _LAYOUT.size)
     elif format_number == _TIME_FORMAT:
         serial, time_ns = _TIME.unpack_from(stored, _LAYOUT.size)
-    return Position(created_ns, revision, sample, serial, time_ns)
+    return StreamPosition(created_ns, revision, sample, serial, time_ns)
 
 
 def sample_of(subject: bytes, data: bytes) -> bytes:
@@ -112,11 +112,11 @@ def sample_of(subject: bytes, data: bytes) -> bytes:
     return xxh3_128_digest(subject + b"\0" + data)
 
 
-def revision_of(position: Position | None) -> int:
+def revision_of(position: StreamPosition | None) -> int:
     """Its revision; 0 = no position."""
     return position.revision if position is not None else 0
 
 
-def time_of(position: Position | None) -> int:
+def time_of(position: StreamPosition | None) -> int:
     """Its time; `NO_TIME` = unknown."""
     return position.time_ns if position is not None else NO_TIME

@@ -92,7 +92,7 @@ class Rate:
         return max(revision - first, 0) / (now_s - since_s) if now_s - since_s >= RATE_SAMPLE_S else 0.0
 
 
-class Progress:
+class CopyProgress:
     """State of one source. `changed` is set at every change of state or reason."""
 
     def __init__(self, clock: Clock, source: str = "") -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from eddyline.core.model.source import SourceInfo
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.ingest.copy.position import Position
+    from eddyline.ingest.copy.position import StreamPosition
 
 POLL_S: Final = 0.5
 """Bounds the delay until a position is seen that moved without a record (the source keeps none of the messages)."""
@@ -141,7 +141,7 @@ class _WatchedSource:
         self._link = link
         self._clock = clock
         self._backoff = backoff
-        self._position: Position | None = None
+        self._position: StreamPosition | None = None
         self._trouble = ""
         self._state = ""
         self._of_another = False

@@ -38,7 +38,7 @@ from eddyline.ingest.nats.request import request
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from eddyline.ingest.nats.bucket import Bucket
+    from eddyline.ingest.nats.bucket import BucketInfo
     from eddyline.ingest.nats.connection import Connection
     from eddyline.ingest.nats.jetstream import JetStream
 
@@ -71,12 +71,12 @@ class Publisher:
         self._connection = connection
         self._jetstream = jetstream
 
-    def fits(self, bucket: Bucket, value: bytes, headers: dict[str, str]) -> bool:
+    def fits(self, bucket: BucketInfo, value: bytes, headers: dict[str, str]) -> bool:
         """True = the message exceeds neither the bucket's nor the server's bound."""
         return all(len(value) + header_bytes(headers) <= most for _, most in _bounds(bucket, self._connection.client))
 
     async def publish(
-        self, bucket: Bucket, subject: str, value: bytes, headers: dict[str, str], *, timeout_s: float
+        self, bucket: BucketInfo, subject: str, value: bytes, headers: dict[str, str], *, timeout_s: float
     ) -> int:
         """Store one message, and return its revision.
 
@@ -114,7 +114,7 @@ def header_bytes(headers: dict[str, str]) -> int:
     return len("NATS/1.0\r\n") + sum(len(name) + len(value) + 4 for name, value in headers.items()) + 2
 
 
-def _revision_of(bucket: Bucket, answer: bytes | None, value: bytes) -> int:
+def _revision_of(bucket: BucketInfo, answer: bytes | None, value: bytes) -> int:
     if answer is None:
         _raise_unknown("the connection broke")
     try:
@@ -136,13 +136,13 @@ def _raise_unknown(why: str) -> NoReturn:
     raise WriteUnknown(f"NATS did not acknowledge the write, which it may have: {why}")
 
 
-def _bounds(bucket: Bucket, client: Client) -> list[tuple[str, int]]:
+def _bounds(bucket: BucketInfo, client: Client) -> list[tuple[str, int]]:
     """Bounds of a message in bytes, by origin."""
     bounds = (("bucket", bucket.message_bytes_max), ("server", client.max_payload))
     return [(set_by, bytes_max) for set_by, bytes_max in bounds if bytes_max]
 
 
-def _check_size(bucket: Bucket, client: Client, value: bytes, headers: dict[str, str]) -> None:
+def _check_size(bucket: BucketInfo, client: Client, value: bytes, headers: dict[str, str]) -> None:
     overhead = header_bytes(headers)
     for set_by, bytes_max in _bounds(bucket, client):
         if len(value) + overhead > bytes_max:
@@ -154,7 +154,7 @@ def _check_size(bucket: Bucket, client: Client, value: bytes, headers: dict[str,
             )
 
 
-def _raise_refusal(bucket: Bucket, refusal: Json, value: bytes) -> NoReturn:
+def _raise_refusal(bucket: BucketInfo, refusal: Json, value: bytes) -> NoReturn:
     name, code, description = bucket.stream.bucket, refusal.get("err_code", 0), str(refusal.get("description", ""))
     message = f"NATS refused a write into bucket {name}: {description} ({code})"
     if code in _WRONG_LAST:

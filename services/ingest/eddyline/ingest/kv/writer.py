@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.store_link.protocol import StoreLink
-    from eddyline.ingest.nats.bucket import Bucket
+    from eddyline.ingest.nats.bucket import BucketInfo
     from eddyline.ingest.nats.connection import Connection
     from eddyline.ingest.nats.jetstream import JetStream
 
@@ -192,7 +192,7 @@ class KvWriter:
         identity = created_ns.to_bytes(8, "little", signed=True) if created_ns else b""
         return WrittenEntry(revision, identity, sources)
 
-    async def _store(self, write: _Write, until_s: float) -> tuple[Bucket, int]:
+    async def _store(self, write: _Write, until_s: float) -> tuple[BucketInfo, int]:
         bucket = await self._jetstream.bucket(write.target.bucket, timeout_s=self._left_s(until_s))
         bucket.check_takes(ttl=write.ttl_ms > 0, rollup=write.operation == "PURGE")
         expected = last = write.expected_revision
@@ -219,7 +219,7 @@ class KvWriter:
             revision=last,
         )
 
-    def _with_trace(self, bucket: Bucket, write: _Write, headers: dict[str, str]) -> dict[str, str]:
+    def _with_trace(self, bucket: BucketInfo, write: _Write, headers: dict[str, str]) -> dict[str, str]:
         """Add the caller's trace context, if a record and the bucket have room for it."""
         if not (traceparent := write.target.traceparent):
             return headers
@@ -228,7 +228,7 @@ class KvWriter:
         fits = len(write.value) + len(meta) <= SOURCE_DATA_META_BYTES_MAX
         return traced if fits and self._publisher.fits(bucket, write.value, traced) else headers
 
-    async def _last_revision(self, bucket: Bucket, subject: str, write: _Write) -> int:
+    async def _last_revision(self, bucket: BucketInfo, subject: str, write: _Write) -> int:
         """Revision of the key's last message, 0 = none. Raises KeyExists if it is a value and `write` a create."""
         message = await self._jetstream.last_message(bucket.stream, subject)
         if message is None:
@@ -243,7 +243,7 @@ class KvWriter:
             )
         return revision
 
-    async def _created_ns(self, bucket: Bucket, revision: int) -> int:
+    async def _created_ns(self, bucket: BucketInfo, revision: int) -> int:
         """Creation time of the stream that stored `revision`; 0 = no longer known."""
         if revision > bucket.stream.last_revision:
             return bucket.stream.created_ns

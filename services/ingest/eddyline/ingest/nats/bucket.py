@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class BucketInfo:
     """One bucket at one moment. `message_bytes_max` bounds value and headers together, 0 = no bound of the bucket's own."""
 
     stream: Stream

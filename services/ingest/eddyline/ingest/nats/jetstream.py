@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 from nats.errors import Error as NatsError
 
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
-from eddyline.ingest.nats.bucket import Bucket
+from eddyline.ingest.nats.bucket import BucketInfo
 from eddyline.ingest.nats.key_rule import (
     BUCKET_STREAM,
     SUBJECTS_SHOWN,
@@ -62,7 +62,7 @@ Json = dict[str, object]
 DeliverPolicy = Literal["by_start_sequence", "last_per_subject"]
 
 
-class StoredMessage(TypedDict):
+class StreamMessage(TypedDict):
     """A message as STREAM.MSG.GET returns it. `time_ns` = when NATS stored it."""
 
     subject: str
@@ -135,7 +135,7 @@ class JetStream:
         """
         return await (self.stream(stream.bucket) if stream.bucket else self.named_stream(stream.name))
 
-    async def bucket(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Bucket:
+    async def bucket(self, name: str, *, timeout_s: float = TIMEOUT_S) -> BucketInfo:
         """Return a bucket with the settings that bound its writes.
 
         Raises:
@@ -143,7 +143,7 @@ class JetStream:
         """
         answer = await self._bucket_info(name, timeout_s)
         config = _object(answer, "config")
-        return Bucket(
+        return BucketInfo(
             stream=await self._bucket_stream(name, answer),
             message_bytes_max=max(_number(config, "max_msg_size"), 0),
             mirror=isinstance(config.get("mirror"), dict),
@@ -204,19 +204,19 @@ class JetStream:
         # A key that came between the server's two counts is no stray; the list then has none.
         return StraySubjects(max(count, len(first)), held, tuple(first[:SUBJECTS_SHOWN])) if first else None
 
-    async def message_at(self, stream: Stream, revision: int) -> StoredMessage | None:
+    async def message_at(self, stream: Stream, revision: int) -> StreamMessage | None:
         """The message of one revision; None = it is gone."""
         return await self._message(stream, {"seq": revision})
 
-    async def last_message(self, stream: Stream, subject: str) -> StoredMessage | None:
+    async def last_message(self, stream: Stream, subject: str) -> StreamMessage | None:
         """The newest message of one subject; None = none."""
         return await self._message(stream, {"last_by_subj": subject})
 
-    async def next_message(self, stream: Stream, revision: int) -> StoredMessage | None:
+    async def next_message(self, stream: Stream, revision: int) -> StreamMessage | None:
         """The first message from `revision` (inclusive) on, of any subject; None = none now."""
         return await self._message(stream, {"seq": revision, "next_by_subj": ">"})
 
-    async def newest_message(self, stream: Stream, revision: int) -> StoredMessage | None:
+    async def newest_message(self, stream: Stream, revision: int) -> StreamMessage | None:
         """The message with the highest revision up to `revision` (inclusive) that is left; None = none.
 
         One request if `revision` itself is left; else about twice as many as the distance to the message has bits.
@@ -241,7 +241,7 @@ class JetStream:
                 message = later
         return message
 
-    async def _next_up_to(self, stream: Stream, revision: int, through: int) -> StoredMessage | None:
+    async def _next_up_to(self, stream: Stream, revision: int, through: int) -> StreamMessage | None:
         message = await self.next_message(stream, revision)
         return message if message is not None and message["seq"] <= through else None
 
@@ -313,7 +313,7 @@ class JetStream:
             f"STREAM.INFO.{BUCKET_STREAM}{bucket}", {}, origin=f"bucket {bucket}", timeout_s=timeout_s
         )
 
-    async def _message(self, stream: Stream, query: Json) -> StoredMessage | None:
+    async def _message(self, stream: Stream, query: Json) -> StreamMessage | None:
         answer = await self._request(
             f"STREAM.MSG.GET.{stream.name}", query, origin=stream.origin, absent=_MESSAGE_NOT_FOUND
         )
@@ -324,7 +324,7 @@ class JetStream:
             stored_ns = time_ns(_text(message, "time"))
         except ValueError as error:
             raise NatsUnreachable(f"NATS tells no time of a message of {stream.name}") from error
-        return StoredMessage(
+        return StreamMessage(
             subject=_text(message, "subject"),
             seq=_number(message, "seq"),
             time_ns=stored_ns,

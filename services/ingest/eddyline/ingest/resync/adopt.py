@@ -33,7 +33,7 @@ from eddyline.ingest.copy.cap_split import apply_within_cap
 from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.gaps import source_gap, why_lost
-from eddyline.ingest.copy.position import Position
+from eddyline.ingest.copy.position import StreamPosition
 from eddyline.ingest.resync.resync import ResyncResult, apply_changes, resync, vanished_keys
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class AdoptionRequest(NamedTuple):
     is_other: bool
 
 
-async def adopt_stream(request: AdoptionRequest, position: Position) -> ResyncResult:
+async def adopt_stream(request: AdoptionRequest, position: StreamPosition) -> ResyncResult:
     """Bring the topic in step with the stream as it is now.
 
     Raises:
@@ -79,7 +79,7 @@ async def adopt_stream(request: AdoptionRequest, position: Position) -> ResyncRe
     if not request.is_other:
         return await _adopt_same(request, position)
     stream = request.stream
-    position_after = Position(
+    position_after = StreamPosition(
         stream.created_ns,
         max(stream.first_revision - 1, 0),
         resync_serial=request.resync_serial,
@@ -100,7 +100,7 @@ async def adopt_stream(request: AdoptionRequest, position: Position) -> ResyncRe
     )
 
 
-async def _adopt_same(request: AdoptionRequest, position: Position) -> ResyncResult:
+async def _adopt_same(request: AdoptionRequest, position: StreamPosition) -> ResyncResult:
     current, puts = position, 0
     if request.stream.bucket:
         current, puts = await _write_changed_values(request, position, through=position.revision)
@@ -129,7 +129,7 @@ async def _vanished_keys(request: AdoptionRequest) -> list[bytes]:
     return await vanished_keys(request.jetstream, request.stream, pages, key_filter=Filter(request.definition))
 
 
-def _unread_gaps(position: Position, lost_to: int) -> list[Gap]:
+def _unread_gaps(position: StreamPosition, lost_to: int) -> list[Gap]:
     """Gaps for revisions of the old stream behind the position: the known range, and one without an end."""
     identity = position.created_ns.to_bytes(8, "little", signed=True)
     unknown = Gap(
@@ -153,7 +153,9 @@ async def count_changed(request: AdoptionRequest, through: int) -> int:
     return count
 
 
-async def _write_changed_values(request: AdoptionRequest, current: Position, *, through: int) -> tuple[Position, int]:
+async def _write_changed_values(
+    request: AdoptionRequest, current: StreamPosition, *, through: int
+) -> tuple[StreamPosition, int]:
     """Write every value up to revision `through` that the fold has not. Returns the position, at the same revision as
     before, and the number of values written."""
     puts = 0

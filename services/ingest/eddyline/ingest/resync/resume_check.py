@@ -20,7 +20,7 @@ from eddyline.ingest.nats.jetstream import nameable
 
 if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition, SourceStop
-    from eddyline.ingest.copy.position import Position
+    from eddyline.ingest.copy.position import StreamPosition
     from eddyline.ingest.nats.jetstream import JetStream
     from eddyline.ingest.nats.stream import Stream
 
@@ -42,7 +42,7 @@ class ResumeDecision:
 async def check_resume(
     jetstream: JetStream,
     definition: SourceDefinition,
-    position: Position | None,
+    position: StreamPosition | None,
     *,
     resync_serial: int = 0,
     stop: SourceStop | None = None,
@@ -80,7 +80,7 @@ async def check_resume(
     return ResumeDecision(stream, resync=True)
 
 
-def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopped | None:
+def held_stop(stop: SourceStop | None, position: StreamPosition | None) -> SourceStopped | None:
     """Return the persistent stop, where it still holds: no resync was done since, though one may have begun. None = none
     holds."""
     if stop is None or position is None or stop.state != PERSISTENT_STOP:
@@ -91,12 +91,12 @@ def held_stop(stop: SourceStop | None, position: Position | None) -> SourceStopp
     return SourceStopped(PERSISTENT_STOP, stop.reason)
 
 
-def _position_key(position: Position) -> tuple[int, int, int]:
+def _position_key(position: StreamPosition) -> tuple[int, int, int]:
     """The parts of a position that synthetic changes leave as they are."""
     return position.created_ns, position.revision, position.resync_serial
 
 
-async def matches_position(jetstream: JetStream, stream: Stream, position: Position) -> bool:
+async def matches_position(jetstream: JetStream, stream: Stream, position: StreamPosition) -> bool:
     """Whether `position` is of this stream, as far as `check_resume` can tell.
 
     Raises:
@@ -109,14 +109,16 @@ async def matches_position(jetstream: JetStream, stream: Stream, position: Posit
     return True
 
 
-async def _check_expiry(jetstream: JetStream, definition: SourceDefinition, stream: Stream, position: Position) -> None:
+async def _check_expiry(
+    jetstream: JetStream, definition: SourceDefinition, stream: Stream, position: StreamPosition
+) -> None:
     if definition.on_expired != "STOP" or stream.first_revision <= position.revision + 1:
         return
     if await why_lost(jetstream, stream) is GapReason.SOURCE_GAP:
         raise expired(stream, position.revision + 1, stream.first_revision - 1)
 
 
-async def _compare(jetstream: JetStream, stream: Stream, position: Position) -> None:
+async def _compare(jetstream: JetStream, stream: Stream, position: StreamPosition) -> None:
     if stream.created_ns != position.created_ns:
         raise SourceStopped(
             "STREAM_RECREATED",

@@ -25,7 +25,7 @@ from eddyline.core.records.record import Op, Record
 from eddyline.ingest.copy.batch import CHANGES_RECORDS_MAX, VERSION_BYTES, gap_record
 from eddyline.ingest.copy.cap_split import apply_within_cap
 from eddyline.ingest.copy.gaps import source_gap, why_lost
-from eddyline.ingest.copy.position import Position, revision_of
+from eddyline.ingest.copy.position import StreamPosition, revision_of
 from eddyline.ingest.nats.jetstream import nameable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ CONFIRMS_AT_ONCE: Final = 64
 class ResyncResult(NamedTuple):
     """The position to read on behind, and a description of the resync."""
 
-    position: Position | None
+    position: StreamPosition | None
     done: str
 
 
@@ -55,7 +55,7 @@ async def resync(
     stream: Stream,
     link: StoreLink,
     topic: str,
-    position: Position | None,
+    position: StreamPosition | None,
     forward: Forward,
     resync_serial: int = 0,
     key_filter: Filter | None = None,
@@ -76,7 +76,9 @@ async def resync(
         reason = await why_lost(jetstream, stream, gone=bool(gone))
         rows.insert(0, gap_record(source_gap(stream, at_revision + 1, resume, reason)))
     if rows:
-        current = position or Position(stream.created_ns, 0, resync_serial=resync_serial, time_ns=stream.server_ns)
+        current = position or StreamPosition(
+            stream.created_ns, 0, resync_serial=resync_serial, time_ns=stream.server_ns
+        )
         end = current.advanced_to(resume, stream.server_ns) if lost else None
         position = await apply_changes(forward, rows, current, end=end)
     done = [f"{len(gone)} deletes"] if gone else []
@@ -85,8 +87,8 @@ async def resync(
 
 
 async def apply_changes(
-    forward: Forward, rows: Sequence[Record], current: Position, *, end: Position | None = None
-) -> Position:
+    forward: Forward, rows: Sequence[Record], current: StreamPosition, *, end: StreamPosition | None = None
+) -> StreamPosition:
     """Apply records that no message brought, in batches of at most `CHANGES_RECORDS_MAX`, and return the position reached.
 
     `current` is the stored position, or the one to begin with. `end`, where it is given, is stored with the last batch.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.ingest.copy.cap_split import apply_within_cap
 from eddyline.ingest.copy.gaps import find_gaps, tail_gap, with_unfit_gaps
-from eddyline.ingest.copy.position import Position, revision_of, time_of
+from eddyline.ingest.copy.position import StreamPosition, revision_of, time_of
 from eddyline.ingest.copy.stopped import expired
 from eddyline.ingest.resync.adopt import only_changes
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from eddyline.ingest.copy.consumer import Consumer
     from eddyline.ingest.copy.dead_letters import DeadLetters
     from eddyline.ingest.copy.forward import Forward
-    from eddyline.ingest.copy.progress import Progress
+    from eddyline.ingest.copy.progress import CopyProgress
     from eddyline.ingest.nats.stream import Stream
     from eddyline.ingest.resync.stream_audit import StreamAudit
     from eddyline.ingest.sources.context import SourceContext
@@ -70,7 +70,7 @@ class CopyLoop:
         control: SourceControl,
         forward: Forward,
         dead_letters: DeadLetters,
-        progress: Progress,
+        progress: CopyProgress,
         audit: StreamAudit,
         due: DueComparisons,
         adopted: AdoptedRange,
@@ -87,7 +87,7 @@ class CopyLoop:
         self._due = due
         self._adopted = adopted
 
-    async def run(self, position: Position | None) -> NoReturn:
+    async def run(self, position: StreamPosition | None) -> NoReturn:
         """Apply chunks behind `position`; report LIVE once the last revision of the start is applied.
 
         Raises:
@@ -120,7 +120,7 @@ class CopyLoop:
             if missing.overrun:
                 self._end_for_comparison(f"{stream.origin} dropped revisions before they were read")
 
-    async def _apply(self, chunk: Chunk, gaps: Sequence[PlacedGap], position: Position | None) -> Position:
+    async def _apply(self, chunk: Chunk, gaps: Sequence[PlacedGap], position: StreamPosition | None) -> StreamPosition:
         """Apply a chunk with those of `gaps` that lie in it, and return the position reached."""
         chunk_gaps = [placed for placed in gaps if placed.gap.source_first <= chunk.last_revision]
         await self._dead_letters.store(self._stream, chunk.unfit)
@@ -152,7 +152,7 @@ class CopyLoop:
         self._due.keys = True
         self._consumer.break_off(reason)
 
-    async def _is_caught_up(self, position: Position | None) -> bool:
+    async def _is_caught_up(self, position: StreamPosition | None) -> bool:
         """Whether everything up to the last revision of the start is applied.
 
         The last revisions may be gone, so that no message ever reaches the target. If the consumer has nothing more, the
@@ -171,7 +171,7 @@ class CopyLoop:
                 self._end_for_comparison(f"{stream.origin} was purged before it was read")
                 return False
             if consumer.drained:  # nothing came during the two requests
-                start = Position(stream.created_ns, 0, resync_serial=self._control.resync_serial)
+                start = StreamPosition(stream.created_ns, 0, resync_serial=self._control.resync_serial)
                 moved = (position or start).advanced_to(target, stream.server_ns)
                 await self._forward.apply(tail_gap(stream, at_revision, target), moved)
                 consumer.note_skipped(target)

@@ -22,7 +22,7 @@ from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep, wait_event
 from eddyline.core.runtime.logging import fields
 from eddyline.core.store_link.sharded import shards_of, sources_on
-from eddyline.ingest.copy.progress import COPYING, Progress
+from eddyline.ingest.copy.progress import COPYING, CopyProgress
 from eddyline.ingest.sources.control import SourceControl
 from eddyline.ingest.sources.source_run import SourceRun
 
@@ -47,7 +47,7 @@ class HeldSource:
     """A source that this replica copies."""
 
     lease: Lease
-    progress: Progress
+    progress: CopyProgress
     control: SourceControl
     stop: asyncio.Event
     run: SourceRun
@@ -158,7 +158,7 @@ class Ownership:
         if note:
             log.warning("source is not in the sources file", extra=fields(source=name, reason=note))
         control = SourceControl(lease.source.control, lease.source.definition)
-        progress = Progress(self._context.clock, name)
+        progress = CopyProgress(self._context.clock, name)
         run = SourceRun(lease, self._context, progress, control)
         held = HeldSource(lease, progress, control, asyncio.Event(), run, shard)
         self.held[name] = held

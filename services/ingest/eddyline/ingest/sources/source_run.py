@@ -41,7 +41,7 @@ from eddyline.ingest.copy.consumer import Consumer, ConsumerLost
 from eddyline.ingest.copy.dead_letters import DeadLetters
 from eddyline.ingest.copy.filter import Filter
 from eddyline.ingest.copy.forward import Forward, retried
-from eddyline.ingest.copy.position import Position, decode_position, revision_of
+from eddyline.ingest.copy.position import StreamPosition, decode_position, revision_of
 from eddyline.ingest.copy.stopped import SourceStopped
 from eddyline.ingest.nats.consumer_names import consumer_name, delete_stale_consumers, name_prefix
 from eddyline.ingest.resync.adopt import AdoptionRequest, adopt_stream, count_changed
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from eddyline.core.model.source import Lease
-    from eddyline.ingest.copy.progress import Progress
+    from eddyline.ingest.copy.progress import CopyProgress
     from eddyline.ingest.nats.stream import Stream
     from eddyline.ingest.resync.resync import ResyncResult
     from eddyline.ingest.sources.context import SourceContext
@@ -83,7 +83,7 @@ CONTROL_CHANGED: Final = "other orders came"
 class SourceRun:
     """One leased source. `run` is its task, which ends when the lease is lost, or by cancellation."""
 
-    def __init__(self, lease: Lease, context: SourceContext, progress: Progress, control: SourceControl) -> None:
+    def __init__(self, lease: Lease, context: SourceContext, progress: CopyProgress, control: SourceControl) -> None:
         definition = lease.source.definition
         self._definition = definition
         self._fence = lease.fence
@@ -278,7 +278,7 @@ class SourceRun:
             self._forward.stored = (await link.get_source(self._definition.name)).position
         return import_text
 
-    async def _own_position(self) -> Position | None:
+    async def _own_position(self) -> StreamPosition | None:
         """The stored position. One from an artifact may count resyncs that were never requested of this source."""
         position = decode_position(self._forward.stored)
         if position is not None and position.resync_serial > self._control.resync_serial:
@@ -311,7 +311,7 @@ class SourceRun:
         detail = ", ".join(filter(None, (done, resumed, stream.rule_note)))
         self.progress.set_state("SNAPSHOT" if is_first else "CATCHING_UP", detail=detail)
 
-    async def _resync(self, decision: ResumeDecision, position: Position | None) -> ResyncResult:
+    async def _resync(self, decision: ResumeDecision, position: StreamPosition | None) -> ResyncResult:
         self.progress.set_state("RESYNCING", self.progress.reason if self._due.keys else "")
         async with self._context.resyncs:
             resynced = await resync(
@@ -328,7 +328,9 @@ class SourceRun:
         self.progress.position_revision = revision_of(resynced.position)
         return resynced
 
-    async def _adopt(self, decision: ResumeDecision, position: Position, resync_serial: int, name: str) -> ResyncResult:
+    async def _adopt(
+        self, decision: ResumeDecision, position: StreamPosition, resync_serial: int, name: str
+    ) -> ResyncResult:
         """Adopt the stream as it is now."""
         self.progress.set_state("RESYNCING", detail=decision.adopt_reason)
         async with self._context.resyncs:
@@ -361,7 +363,9 @@ class SourceRun:
             decision.is_other,
         )
 
-    async def _consume(self, consumer: Consumer, stream: Stream, position: Position | None, name: str) -> NoReturn:
+    async def _consume(
+        self, consumer: Consumer, stream: Stream, position: StreamPosition | None, name: str
+    ) -> NoReturn:
         audit = StreamAudit(
             stream,
             jetstream=self._context.jetstream,

@@ -15,7 +15,7 @@ from eddyline.ingest.resync.resume_check import held_stop, matches_position
 if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition
     from eddyline.ingest.copy.forward import Forward
-    from eddyline.ingest.copy.progress import Progress
+    from eddyline.ingest.copy.progress import CopyProgress
     from eddyline.ingest.copy.stopped import SourceStopped
     from eddyline.ingest.nats.jetstream import JetStream
     from eddyline.ingest.sources.control import SourceControl
@@ -32,7 +32,7 @@ class Standstill:
         *,
         jetstream: JetStream,
         forward: Forward,
-        progress: Progress,
+        progress: CopyProgress,
         control: SourceControl,
         warnings: StreamWarnings,
     ) -> None:

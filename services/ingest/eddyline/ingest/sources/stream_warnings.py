@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.runtime.logging import fields
 
 if TYPE_CHECKING:
-    from eddyline.ingest.copy.progress import Progress
+    from eddyline.ingest.copy.progress import CopyProgress
     from eddyline.ingest.nats.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class StreamWarnings:
     """Warnings logged for one source; remembers the last one."""
 
-    def __init__(self, source: str, progress: Progress) -> None:
+    def __init__(self, source: str, progress: CopyProgress) -> None:
         self._source = source
         self._progress = progress
         self._warned: tuple[bytes, list[str]] = (b"", [])

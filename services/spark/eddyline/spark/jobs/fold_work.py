@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.export.run import Line
     from eddyline.export.split.calls import Cluster
-    from eddyline.export.split.pieces import Piece
+    from eddyline.export.split.pieces import TopicSplit
     from eddyline.spark.reader.plan import ReadPartition
 
 
@@ -48,7 +48,7 @@ class FoldWork:
         yield {"name": name, **written._asdict()}
 
     def _rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
-        def pull_of(piece: Piece) -> SplitPull:
+        def pull_of(piece: TopicSplit) -> SplitPull:
             return SplitPull(cluster, piece, records=ALL_RECORDS, columns=[])
 
         first = partition.pieces[0]

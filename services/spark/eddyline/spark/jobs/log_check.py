@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.export.run import Line
     from eddyline.export.split.calls import Cluster
-    from eddyline.export.split.pieces import Piece
+    from eddyline.export.split.pieces import TopicSplit
     from eddyline.spark.reader.plan import ReadPartition
 
 LOST_MAX: Final = 100
@@ -57,7 +57,7 @@ class LogCheck:
 
 
 class _PieceCheck:
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: TopicSplit) -> None:
         self._piece = piece
         self._last_seq = piece.first - 1
         self._first_ts = self._last_ts = 0

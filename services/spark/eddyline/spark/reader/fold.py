@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.records.record import Gap
-from eddyline.export.split.pieces import Piece, filter_of
+from eddyline.export.split.pieces import TopicSplit, filter_of
 from eddyline.export.split.plan import PLAN_PAGE, plan_pages
 from eddyline.spark.options.read import SHARES_MAX
 from eddyline.spark.reader.newest import NewestByKey
@@ -47,7 +47,7 @@ def plan_fold(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[ReadPart
     """
     if not cut.as_of_seq:
         return []
-    every = Piece(cut.topic, cut.epoch, 0, 0)
+    every = TopicSplit(cut.topic, cut.epoch, 0, 0)
     request = pb.PlanSplitsRequest(
         topic=cut.topic,
         epoch=cut.epoch,
@@ -81,7 +81,7 @@ def plan_fold(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[ReadPart
     ]
 
 
-def shares_of(pieces: Iterable[Piece]) -> int:
+def shares_of(pieces: Iterable[TopicSplit]) -> int:
     """How many tasks a fold of these is read by."""
     held = list(pieces)
     by_records = -(-sum(piece.record_count for piece in held) // SHARE_RECORDS)
@@ -89,7 +89,7 @@ def shares_of(pieces: Iterable[Piece]) -> int:
     return max(1, min(SHARES_MAX, max(by_records, by_bytes)))
 
 
-def live_rows(pieces: Iterable[Piece], pull_of: Callable[[Piece], SplitPull]) -> Iterator[pa.RecordBatch]:
+def live_rows(pieces: Iterable[TopicSplit], pull_of: Callable[[TopicSplit], SplitPull]) -> Iterator[pa.RecordBatch]:
     """Yield the live rows of a share, as batches of the store's columns. Gaps are passed over: what a fold is at a point it
     is without what was lost, as GetEntry has it.
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from eddyline.core.errors import CursorAhead, NotKv, TopicNotFound
 from eddyline.core.model.read import ALL_RECORDS
-from eddyline.export.split.pieces import Piece
+from eddyline.export.split.pieces import TopicSplit
 from eddyline.export.split.plan import plan_pieces
 from eddyline.spark.options.values import refused
 from eddyline.v1 import log_pb2, topic_pb2
@@ -54,7 +54,7 @@ class Cut:
 class ReadPartition(InputPartition):
     """The work of one task. `stores` are the addresses of the shards by index, as they were when it was planned."""
 
-    def __init__(self, pieces: tuple[Piece, ...], stores: tuple[str, ...]) -> None:
+    def __init__(self, pieces: tuple[TopicSplit, ...], stores: tuple[str, ...]) -> None:
         super().__init__(None)
         self.pieces = pieces
         self.stores = stores
@@ -99,13 +99,13 @@ def pin(cluster: Cluster, options: ReadOptions) -> tuple[Cut, ...]:
     return tuple(pin_one(cluster, topic, options) for topic in find_topics(cluster, options))
 
 
-def plan_log(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[Piece]:
+def plan_log(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[TopicSplit]:
     """The pieces of a cut of the log.
 
     Raises:
         EddylineError: what PlanSplits ends with; EpochMismatch, TopicNotFound with what it means.
     """
-    whole = Piece(
+    whole = TopicSplit(
         cut.topic,
         cut.epoch,
         cut.first_seq,
@@ -123,10 +123,10 @@ def plan_log(cluster: Cluster, cut: Cut, options: ReadOptions) -> list[Piece]:
     )
 
 
-def partitions_of(pieces: Sequence[Piece], cluster: Cluster, options: ReadOptions) -> list[ReadPartition]:
+def partitions_of(pieces: Sequence[TopicSplit], cluster: Cluster, options: ReadOptions) -> list[ReadPartition]:
     """The pieces as tasks, in their order; small ones together."""
     most = min(options.records_per_partition, JOIN_RECORDS)
-    groups: list[list[Piece]] = []
+    groups: list[list[TopicSplit]] = []
     held = 0
     for piece in pieces:
         count = max(1, piece.record_count)

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from eddyline.v1 import topic_pb2
 
 
-class Place(TypedDict):
+class TopicOffset(TypedDict):
     """A stream's position in one topic."""
 
     epoch: int
     seq: int
 
 
-Offset = dict[str, Place]
-_NO_TARGETS: Final[Mapping[str, Place] | None] = None
+Offset = dict[str, TopicOffset]
+_NO_TARGETS: Final[Mapping[str, TopicOffset] | None] = None
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._heads: Offset = {}
 
     def initialOffset(self) -> Offset:
-        return _ordered({cut.topic: Place(epoch=cut.epoch, seq=cut.first_seq - 1) for cut in self._pin()})
+        return _ordered({cut.topic: TopicOffset(epoch=cut.epoch, seq=cut.first_seq - 1) for cut in self._pin()})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.records_per_trigger
@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, topic in topics.items():
             place = start.get(name)
             if place is None:
-                places[name] = Place(epoch=topic.epoch, seq=topic.earliest_seq - 1)
+                places[name] = TopicOffset(epoch=topic.epoch, seq=topic.earliest_seq - 1)
                 continue
             _check_place(place, topic)
             places[name] = place
@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise gone(TopicNotFound(f"no topic {name}"), name, start[name]["epoch"])
         taken = shared_out(backlogs, limit.max_rows) if isinstance(limit, ReadMaxRows) else backlogs
         for name, count in taken.items():
-            places[name] = Place(epoch=places[name]["epoch"], seq=places[name]["seq"] + count)
+            places[name] = TopicOffset(epoch=places[name]["epoch"], seq=places[name]["seq"] + count)
         return _ordered(places)
 
     def reportLatestOffset(self) -> Offset | None:
@@ -131,14 +131,14 @@ def shared_out(backlogs: Mapping[str, int], most: int) -> dict[str, int]:
 
 
 def _heads_of(topics: Mapping[str, topic_pb2.Topic]) -> Offset:
-    return {name: Place(epoch=topic.epoch, seq=topic.head_seq) for name, topic in topics.items()}
+    return {name: TopicOffset(epoch=topic.epoch, seq=topic.head_seq) for name, topic in topics.items()}
 
 
 def _ordered(offset: Offset) -> Offset:
     return {name: offset[name] for name in sorted(offset)}
 
 
-def _check_place(place: Place, topic: topic_pb2.Topic) -> None:
+def _check_place(place: TopicOffset, topic: topic_pb2.Topic) -> None:
     if place["epoch"] != topic.epoch:
         raise gone(EpochMismatch(f"its epoch is {topic.epoch}", epoch=topic.epoch), topic.name, place["epoch"])
     if place["seq"] > topic.head_seq:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.errors import EddylineError
     from eddyline.core.model.read import RecordFilter
-    from eddyline.export.split.pieces import Account, Piece
+    from eddyline.export.split.pieces import Account, TopicSplit
     from eddyline.spark.options.read import ReadOptions
     from eddyline.spark.reader.plan import ReadPartition
 
@@ -83,7 +83,7 @@ class Task:
                     yield maker.rows(item)
             _tell_account(piece, pull.account)
 
-    def _pull(self, cluster: Cluster, piece: Piece) -> SplitPull:
+    def _pull(self, cluster: Cluster, piece: TopicSplit) -> SplitPull:
         return SplitPull(
             cluster, piece, records=self.wanted(), columns=self.columns(piece), on_retry=partial(_tell, piece)
         )
@@ -93,7 +93,7 @@ class Task:
         records = self.options.records
         return records if self.options.read != "gaps" else type(records)(ops=(Op.GAP,))
 
-    def columns(self, piece: Piece) -> list[pb.SplitColumn.ValueType]:
+    def columns(self, piece: TopicSplit) -> list[pb.SplitColumn.ValueType]:
         """Which of the store's columns are read. If the data is wanted and nothing is hidden, all columns are pulled: stored
         batches then come as they lie on disk, and the other columns are small compared with the data."""
         if self.options.read == "gaps":
@@ -106,7 +106,7 @@ class Task:
             return []
         return store_columns(names, always=(pb.SPLIT_COLUMN_KEY, pb.SPLIT_COLUMN_OP) if self.options.folds else ())
 
-    def _tells(self, gap: Gap, piece: Piece) -> bool:
+    def _tells(self, gap: Gap, piece: TopicSplit) -> bool:
         """True = as a row."""
         if self.options.read == "gaps" or self.options.on_gap == "rows":
             return True
@@ -137,12 +137,12 @@ def _shown(gap: Gap) -> str:
     return f"seq {gap.first_seq} to {gap.last_seq} lost ({reason}{of_source})"
 
 
-def _tell_account(piece: Piece, account: Account) -> None:
+def _tell_account(piece: TopicSplit, account: Account) -> None:
     LOG.debug(
         "split read: topic=%s first=%d last=%d rows=%d gaps=%d deleted=%d hidden=%d",
         *(piece.topic, piece.first, piece.last, account.rows, account.gaps, account.deleted, account.hidden),
     )
 
 
-def _tell(piece: Piece, error: EddylineError) -> None:
+def _tell(piece: TopicSplit, error: EddylineError) -> None:
     LOG.warning("a read of topic %s goes on after %s: %s", piece.topic, error.reason, error.message)

@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     from eddyline.core.model.topic import Kind
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.clock import Clock
-    from eddyline.spark.writer.position import Position
-    from eddyline.spark.writer.store_channel import Appends, Place
+    from eddyline.spark.writer.position import RowPosition
+    from eddyline.spark.writer.store_channel import Appends, StoredPosition
 
 IN_FLIGHT_MAX: Final = 8
 """Half of what the store reads ahead of its answers: its group commit is full, and two of our sizes fit into its 16 MiB."""
 IN_FLIGHT_BYTES_MAX: Final = 16 << 20
 
 
-class Piece(NamedTuple):
+class RowChunk(NamedTuple):
     """Rows of one append: `first` is the ordinal of the first one, `position` the one behind them."""
 
     batch: Batch
     first: int
-    position: Position
+    position: RowPosition
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """The rows of one partition or file, in their order, always the same ones."""
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self) -> RowChunk | None:
         """The next rows, at least one; None = there are no more."""
 
-    def resume(self, stored: Position | None, unsettled: Sequence[Piece]) -> bool:
+    def resume(self, stored: RowPosition | None, unsettled: Sequence[RowChunk]) -> bool:
         """Go on behind `stored`, None = at the start; `unsettled` were given, oldest first, and are known to be written up
         to `stored` at most. False = the rows up to there are others, and nothing but `rewind` may follow."""
 
@@ -86,7 +86,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Written:
+class WriteResult:
     """The outcome of this attempt: `appended` records, of them the first and the last seq (0 = none); `known` ones that it
     sent
     and that were there. `took_over` = rows of another attempt are there beside ours."""
@@ -101,22 +101,22 @@ class Written:
 class PartitionWriter:
     """Writes one partition. Used once."""
 
-    def __init__(self, rows: Rows, target: Target, *, clock: Clock, random_source: random.Random) -> None:
+    def __init__(self, rows: RowSource, target: Target, *, clock: Clock, random_source: random.Random) -> None:
         self._rows = rows
         self._target = target
         self._clock = clock
         self._backoff = Backoff(random_source, cap_s=RETRY_CAP_S)
-        self._pending: deque[Piece] = deque()
+        self._pending: deque[RowChunk] = deque()
         self._fence = 0
         self._previous = b""
         self._settled: int | None = None
         """Ordinal up to which rows of ours are known to be stored; None = none is."""
         self._give_up_s: float | None = None
         self._row_error: EddylineError | None = None
-        self.written = Written()
+        self.written = WriteResult()
         """True at all times."""
 
-    def write(self) -> Written:
+    def write(self) -> WriteResult:
         """Write all rows.
 
         Raises:
@@ -154,7 +154,7 @@ class PartitionWriter:
             self._take_answer(appends)
             sent_bytes = sum(piece.batch.nbytes for piece in self._pending)
 
-    def _next_piece(self, appends: Appends) -> Piece | None:
+    def _next_piece(self, appends: Appends) -> RowChunk | None:
         try:
             return self._rows.next_piece()
         except EddylineError as error:
@@ -179,14 +179,14 @@ class PartitionWriter:
         self.written.first_seq = self.written.first_seq or answer.first_seq
         self.written.last_seq = max(self.written.last_seq, answer.last_seq)
 
-    def _settle(self, position: Position) -> None:
+    def _settle(self, position: RowPosition) -> None:
         """Rows up to here are stored: it went on."""
         self._previous = position.encoded()
         self._settled = position.ordinal
         self._give_up_s = None
         self._backoff.reset()
 
-    def _resume(self, place: Place) -> None:
+    def _resume(self, place: StoredPosition) -> None:
         """Go on where the writer stands.
 
         Raises:
@@ -215,7 +215,7 @@ class PartitionWriter:
         elif here is not None and here.ordinal != self._settled:
             self._settle(here)
 
-    def _take_over(self, place: Place) -> None:
+    def _take_over(self, place: StoredPosition) -> None:
         """The rows up to the place are others: write all of ours, if none of them was written yet."""
         if self._settled is not None or not self._rows.rewind():
             raise _refused(

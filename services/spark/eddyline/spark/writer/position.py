@@ -34,7 +34,7 @@ _KNOW_ABSENCE: Final = 4
 """Key, data, tag and node: the first of `Batch.columns`."""
 
 
-class Position(NamedTuple):
+class RowPosition(NamedTuple):
     """See the module. `is_final`: nothing of the file follows; of a partition nobody knows."""
 
     epoch: int
@@ -47,7 +47,7 @@ class Position(NamedTuple):
         return _LAYOUT.pack(_VERSION, _FINAL if self.is_final else 0, self.epoch, self.ordinal, self.digest)
 
 
-def decoded(position: bytes, *, writer: str) -> Position:
+def decoded(position: bytes, *, writer: str) -> RowPosition:
     """A stored position.
 
     Raises:
@@ -56,7 +56,7 @@ def decoded(position: bytes, *, writer: str) -> Position:
     if len(position) == _LAYOUT.size:
         version, flags, epoch, ordinal, digest = _LAYOUT.unpack(position)
         if version == _VERSION and flags in (0, _FINAL):
-            return Position(epoch, ordinal, digest, flags == _FINAL)
+            return RowPosition(epoch, ordinal, digest, flags == _FINAL)
     raise InvalidArgument(
         f"writer {writer} stands at a position that no Spark writer made: give this write another id",
         field="writer",

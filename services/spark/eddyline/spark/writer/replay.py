@@ -24,8 +24,8 @@ from eddyline.core.errors import InvalidArgument
 from eddyline.core.records.arrow import arrow_schema, from_arrow, to_arrow
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.column import size_array
-from eddyline.spark.writer.partition import IN_FLIGHT_MAX, Piece
-from eddyline.spark.writer.position import Position, RowDigest
+from eddyline.spark.writer.partition import IN_FLIGHT_MAX, RowChunk
+from eddyline.spark.writer.position import RowDigest, RowPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +58,7 @@ class ReplayableRows:
         self.ordinal = 0
         """Rows before the next piece."""
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self) -> RowChunk | None:
         batch = self._take(self._records_max)
         if batch is None:
             return None
@@ -66,9 +66,9 @@ class ReplayableRows:
         self._digests.append((self.ordinal, self._digest.copy()))
         first = self.ordinal
         self._pass(batch)
-        return Piece(batch, first, Position(self._run, self.ordinal, self._digest.digest()))
+        return RowChunk(batch, first, RowPosition(self._run, self.ordinal, self._digest.digest()))
 
-    def resume(self, stored: Position | None, unsettled: Sequence[Piece]) -> bool:
+    def resume(self, stored: RowPosition | None, unsettled: Sequence[RowChunk]) -> bool:
         if unsettled:
             self._go_back(unsettled)
         if stored is None:
@@ -102,7 +102,7 @@ class ReplayableRows:
         """Give the files back."""
         self._files.close()
 
-    def _ended_before(self, stored: Position) -> bool:
+    def _ended_before(self, stored: RowPosition) -> bool:
         if self._takes_fewer:
             return False
         raise InvalidArgument(
@@ -112,7 +112,7 @@ class ReplayableRows:
             field="rows",
         )
 
-    def _go_back(self, unsettled: Sequence[Piece]) -> None:
+    def _go_back(self, unsettled: Sequence[RowChunk]) -> None:
         first = unsettled[0].first
         self._digest = next(digest for ordinal, digest in self._digests if ordinal == first)
         self._digests.clear()

@@ -47,7 +47,7 @@ NOWHERE: Final = b"?"
 """No writer stands here: `Position.encoded` is longer."""
 
 
-class Place(NamedTuple):
+class StoredPosition(NamedTuple):
     """A writer's durable position; empty `position` and fence 0 = it never wrote."""
 
     fence: int
@@ -85,7 +85,7 @@ class StoreChannel:
             return self.get_topic()
         return topic_info_from_pb(answer.topic)
 
-    def place_of(self, writer: str, *, kind: Kind, epoch: int) -> Place:
+    def place_of(self, writer: str, *, kind: Kind, epoch: int) -> StoredPosition:
         """Return a writer's position once it is as durable as the topic's class says.
 
         Raises:
@@ -104,9 +104,9 @@ class StoreChannel:
             except StalePosition as error:
                 position = error.position
                 if not position:
-                    return Place(fence, b"")
+                    return StoredPosition(fence, b"")
             else:
-                return Place(fence, position)
+                return StoredPosition(fence, position)
         raise NotReady(f"writer {writer} moved on {PLACE_TRIES_MAX} times while it was asked where it stands")
 
     @contextmanager

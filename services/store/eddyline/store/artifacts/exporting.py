@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from eddyline.store.artifacts.job import ArtifactJob
     from eddyline.store.artifacts.store import ArtifactSettings, ArtifactStore
     from eddyline.store.fold.fold import Fold, FoldView
-    from eddyline.store.log.sources import Sources
+    from eddyline.store.log.sources import SourceTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.write.admission import AdmissionControl
@@ -106,7 +106,7 @@ class FoldExport:
         worker: Worker,
         clock: Clock,
         fs: Fs,
-        sources: Sources,
+        sources: SourceTable,
         store_id: str,
         settings: ArtifactSettings | None,
         exclusive_job: ExclusiveJob,

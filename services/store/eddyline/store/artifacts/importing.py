@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from eddyline.store.artifacts.restore import FoldRestore
     from eddyline.store.artifacts.store import ArtifactSettings, ArtifactStore
     from eddyline.store.fold.fold import FoldTables
-    from eddyline.store.log.sources import Sources
+    from eddyline.store.log.sources import SourceTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.read.fold_reader import FoldReader
     from eddyline.store.runtime.workers import Worker
@@ -102,7 +102,7 @@ class FoldImport:
         clock: Clock,
         fs: Fs,
         layout: Layout,
-        sources: Sources,
+        sources: SourceTable,
         entries: FoldReader,
         settings: ArtifactSettings | None,
         exclusive_job: ExclusiveJob,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog, TopicEntry
     from eddyline.store.compaction.seal import Sealer
     from eddyline.store.log.index import IndexEntry
-    from eddyline.store.log.sources import Sources
+    from eddyline.store.log.sources import SourceTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.log_io.files import LogFiles
     from eddyline.store.log_io.garbage import Garbage
@@ -69,7 +69,7 @@ class Checkpointer:
         *,
         engine: Engine,
         catalog: Catalog,
-        sources: Sources,
+        sources: SourceTable,
         sealer: Sealer,
         files: LogFiles,
         garbage: Garbage,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.model.fold_check import FINDINGS_MAX, FoldVerdict, VerifyProgress
+from eddyline.core.model.fold_check import FINDINGS_MAX, FoldCheckProgress, FoldVerdict
 from eddyline.store.fold_repair.compare import FindingKind, FoldComparison, KeyFinding
 from eddyline.store.fold_repair.rebuild import rebuild
 
@@ -44,10 +44,10 @@ class FoldCheck:
         self._replayed_seq = 0
 
     @property
-    def progress(self) -> VerifyProgress:
+    def progress(self) -> FoldCheckProgress:
         """Progress so far."""
         compared = self._comparing.entries if self._comparing is not None else 0
-        return VerifyProgress(self._replayed_seq, self._source.through_seq, compared)
+        return FoldCheckProgress(self._replayed_seq, self._source.through_seq, compared)
 
     def step(self) -> bool:
         """Run one step; return False if the check is complete.

@@ -31,7 +31,7 @@ from eddyline.store.write.validation import check_fold
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from eddyline.core.model.fold_check import FoldVerdict, VerifyProgress
+    from eddyline.core.model.fold_check import FoldCheckProgress, FoldVerdict
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.fold.fold import Fold, FoldView, TemporaryFold
     from eddyline.store.log.topic import Topic
@@ -78,7 +78,7 @@ class VerifyFold:
         self._scratch = scratch
         self._is_busy = False
 
-    async def run(self, topic: Topic) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+    async def run(self, topic: Topic) -> AsyncGenerator[FoldCheckProgress | FoldVerdict, None]:
         """Check a topic's fold; yield progress, then the verdict.
 
         Raises:
@@ -139,7 +139,7 @@ class VerifyFold:
         await completed(opening)
         return FoldCheck(topic.id, source=source, actual=view, scratch=opening.result())
 
-    async def _steps(self, check: FoldCheck) -> AsyncGenerator[VerifyProgress, None]:
+    async def _steps(self, check: FoldCheck) -> AsyncGenerator[FoldCheckProgress, None]:
         """Run all steps of a check; yield its progress at most once a second."""
         clock = self._clock
         end_s, reported_s = clock.monotonic_s() + CHECK_S_MAX, clock.monotonic_s()

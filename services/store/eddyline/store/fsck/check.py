@@ -28,7 +28,7 @@ from eddyline.store.fsck.segments import check_file
 from eddyline.store.fsck.topics import TopicCheck
 from eddyline.store.fsck.wal import ShardCheck, ShardReader
 from eddyline.store.log.deletion import BadBody
-from eddyline.store.log.sources import Sources
+from eddyline.store.log.sources import SourceTable
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log_io.files import LogFiles
 from eddyline.store.recovery.open import NO_CHECKPOINT, check_continuous, load_catalog, positions_of
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold, FoldWrite
     from eddyline.store.fsck.findings import Finding
     from eddyline.store.storage.identity import Identity
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 _AT_START: Final = "nothing: the next start removes or renames it"
@@ -205,7 +205,7 @@ class DirectoryCheck:
         if not whole:
             return False
         try:
-            self._replay.finish(Sources(self._clock))
+            self._replay.finish(SourceTable(self._clock))
             check_continuous(self._table)
         except DataCorrupt as error:
             self._findings.error(self._layout.wal, error.message)
@@ -322,9 +322,9 @@ class _EmptyView:
 
 
 def _reporting_bad_frames(
-    take: Callable[[Frame, Location], None], directory: Path
-) -> Callable[[Frame, Location], None]:
-    def on_frame(frame: Frame, location: Location) -> None:
+    take: Callable[[WalFrame, Location], None], directory: Path
+) -> Callable[[WalFrame, Location], None]:
+    def on_frame(frame: WalFrame, location: Location) -> None:
         try:
             take(frame, location)
         except (BadBody, KeyError, ValueError) as error:

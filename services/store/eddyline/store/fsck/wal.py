@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eddyline.store.fsck.findings import Findings
     from eddyline.store.fsck.read_only_fs import ReadOnlyFs
     from eddyline.store.storage.identity import Identity
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 _SETTLED_AT_START = "nothing: the next start cuts it"
@@ -35,7 +35,7 @@ class ShardReader:
         self._directory = directory
         self._shard = shard
 
-    def read(self, location: Location) -> Frame:
+    def read(self, location: Location) -> WalFrame:
         """Read the frame at a location.
 
         Raises:
@@ -68,7 +68,7 @@ class ShardCheck:
         self.file_count = 0
         self.byte_count = 0
 
-    def run(self, take: Callable[[Frame, Location], None]) -> None:
+    def run(self, take: Callable[[WalFrame, Location], None]) -> None:
         """Pass every frame to `take`, until the first damage."""
         numbers = self._numbers()
         end, previous = WalEnd(0, 0), None
@@ -103,12 +103,12 @@ class ShardCheck:
         return identity.wal_number if identity is not None and shard == 0 else 0
 
     def _file(
-        self, number: int, *, complete: bool, previous: WalEnd | None, take: Callable[[Frame, Location], None]
+        self, number: int, *, complete: bool, previous: WalEnd | None, take: Callable[[WalFrame, Location], None]
     ) -> WalEnd | None:
         path = wal_file(self._directory, number)
         self.file_count += 1
 
-        def on_frame(frame: Frame, location: Location) -> None:
+        def on_frame(frame: WalFrame, location: Location) -> None:
             self.byte_count += frame.frame_len
             if self.whole:
                 take(frame, location)

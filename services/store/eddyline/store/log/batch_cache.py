@@ -19,7 +19,7 @@ ENTRY_OVERHEAD_BYTES: Final = 512
 """Cost of a cached batch without its buffers (objects, keys); measured with tracemalloc, rounded up."""
 
 
-class _Kept(NamedTuple):
+class _CachedBatch(NamedTuple):
     batch: Batch
     bytes: int
 
@@ -29,7 +29,7 @@ class BatchCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _CachedBatch] = OrderedDict()
         self.bytes = 0
 
     def add(self, key: Hashable, batch: Batch, batch_bytes: int | None = None) -> None:
@@ -40,7 +40,7 @@ class BatchCache:
         size = (batch.nbytes if batch_bytes is None else batch_bytes) + ENTRY_OVERHEAD_BYTES
         if size > self._bytes_max:
             return  # it would push out all others, and then itself
-        self._kept[key] = _Kept(batch, size)
+        self._kept[key] = _CachedBatch(batch, size)
         self.bytes += size
         while self.bytes > self._bytes_max:
             _, evicted = self._kept.popitem(last=False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.seq_set import SeqSet
 
 
-class Piece(NamedTuple):
+class LogRun(NamedTuple):
     """Rows that lie together. `records` and `record_bytes` are of all records in it, those since deleted too; no gaps."""
 
     first_seq: int
@@ -54,7 +54,7 @@ class LogStartWalk:
         self.done = through_seq <= self._walked_seq and excess_bytes <= 0
         """True = later rows stay."""
 
-    def take(self, piece: Piece) -> bool:
+    def take(self, piece: LogRun) -> bool:
         """Take the next piece by its totals; False = its rows are needed."""
         first_seq, last_seq = max(piece.first_seq, self._walked_seq + 1), piece.last_seq
         if not self.done and first_seq > self._through_seq and self.removed_bytes >= self._excess_bytes:

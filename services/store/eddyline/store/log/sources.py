@@ -55,7 +55,7 @@ LEASED: Final = "CONNECTING"
 """State of a source from the begin of a lease until its holder reports; a name of the contract's `SourceStatus`."""
 
 
-class Source:
+class RegisteredSource:
     """One source in memory."""
 
     __slots__ = (
@@ -88,21 +88,21 @@ class Source:
         self.gap_count = 0
 
 
-class Sources:
+class SourceTable:
     """The sources of a shard, by name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_name: dict[str, Source] = {}
+        self._by_name: dict[str, RegisteredSource] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def find(self, name: str) -> Source | None:
+    def find(self, name: str) -> RegisteredSource | None:
         """Return the source of this name, or None."""
         return self._by_name.get(name)
 
-    def get(self, name: str) -> Source:
+    def get(self, name: str) -> RegisteredSource:
         """Return the source of this name.
 
         Raises:
@@ -116,7 +116,7 @@ class Sources:
 
     def add(self, definition: SourceDefinition, topic: Topic) -> None:
         """Add a source: its definition is committed."""
-        self._by_name[definition.name] = Source(definition, topic)
+        self._by_name[definition.name] = RegisteredSource(definition, topic)
         topic.source = definition.name
 
     def remove(self, name: str) -> None:
@@ -130,7 +130,7 @@ class Sources:
         """Return up to `limit` names above `after`, in order."""
         return sorted(name for name in self._by_name if name > after)[:limit]
 
-    def next_fence(self, source: Source, holder: str, lease_ms: int) -> int:
+    def next_fence(self, source: RegisteredSource, holder: str, lease_ms: int) -> int:
         """Return the fence for a new lease of `holder`; all smaller fences are refused from now on.
 
         Raises:
@@ -161,7 +161,7 @@ class Sources:
         source.fence = fence
         return fence
 
-    def leased(self, source: Source, *, fence: int, holder: str, lease_ms: int) -> None:
+    def leased(self, source: RegisteredSource, *, fence: int, holder: str, lease_ms: int) -> None:
         """Begin a committed or replayed lease: it runs from now. The previous holder's report no longer counts."""
         source.fence = max(source.fence, fence)
         source.holder = holder
@@ -193,7 +193,7 @@ class Sources:
         source.holder = ""
         source.deadline_s = 0.0
 
-    def info(self, source: Source) -> SourceInfo:
+    def info(self, source: RegisteredSource) -> SourceInfo:
         """Return the source as callers see it; everything up to its position is applied."""
         remaining_ms = self._remaining_ms(source)
         reported_ms, report = self._since_ms(source.reported_s), source.report
@@ -216,7 +216,7 @@ class Sources:
             stop=source.stop,
         )
 
-    def applied(self, source: Source, batch: Batch) -> None:
+    def applied(self, source: RegisteredSource, batch: Batch) -> None:
         """Count an applied batch with records of the source."""
         source.changed_s = self._clock.monotonic_s()
         gap_count = bytes(batch.ops or b"").count(Op.GAP)
@@ -235,7 +235,7 @@ class Sources:
             return (state if source.stop is not None else ""), 0
         return state, int((self._clock.monotonic_s() - source.reported_s) * 1000)
 
-    def _held(self, name: str, fence: int) -> Source:
+    def _held(self, name: str, fence: int) -> RegisteredSource:
         source = self.get(name)
         if fence != source.fence or not source.holder:
             raise StaleFence(
@@ -250,7 +250,7 @@ class Sources:
         """Return the time since a moment, in ms; -1 = it never came."""
         return -1 if moment_s < 0 else int((self._clock.monotonic_s() - moment_s) * 1000)
 
-    def _remaining_ms(self, source: Source) -> int:
+    def _remaining_ms(self, source: RegisteredSource) -> int:
         return int((source.deadline_s - self._clock.monotonic_s()) * 1000) if source.holder else 0
 
 
@@ -303,7 +303,7 @@ def put_stop(body: Mapping[str, str | int]) -> SourceStop | None:
     return SourceStop(str(body["stop"]), str(body["stop_reason"]), base64.b64decode(str(body["stop_position"])))
 
 
-def stop_after(source: Source, report: SourceReport) -> SourceStop | None:
+def stop_after(source: RegisteredSource, report: SourceReport) -> SourceStop | None:
     """Return the stop to keep after a report: the reported one, at the source's current position; none once it is LIVE;
     else the previous one."""
     if report.state == "LIVE":
@@ -314,7 +314,7 @@ def stop_after(source: Source, report: SourceReport) -> SourceStop | None:
     return SourceStop(report.state, report.reason, position)
 
 
-def change_writer(sources: Sources, topic: Topic, body: dict[str, str | int]) -> None:
+def change_writer(sources: SourceTable, topic: Topic, body: dict[str, str | int]) -> None:
     """Apply a committed WriterChange of a source: put, update, lease, orders or delete. (On replay:
     `eddyline.store.recovery.replay`.)"""
     name, change = str(body["source"]), body["change"]

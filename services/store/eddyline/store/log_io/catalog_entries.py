@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.store.log.idempotency_keys import KeyBudget
-    from eddyline.store.log.sources import Source, Sources
+    from eddyline.store.log.sources import RegisteredSource, SourceTable
 
 
 def encode_catalog_topic(topic: Topic, source: SourceEntry | None, *, clean: bool = False) -> TopicEntry:
@@ -62,7 +62,7 @@ def encode_catalog_topic(topic: Topic, source: SourceEntry | None, *, clean: boo
     )
 
 
-def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
+def source_of(topic: Topic, sources: SourceTable) -> SourceEntry | None:
     """Return the catalog entry of a topic's source; None = the topic has no source."""
     source = sources.find(topic.source) if topic.source else None
     if source is None:
@@ -70,7 +70,7 @@ def source_of(topic: Topic, sources: Sources) -> SourceEntry | None:
     return source_entry(source)
 
 
-def source_entry(source: Source | ReplayedSource) -> SourceEntry:
+def source_entry(source: RegisteredSource | ReplayedSource) -> SourceEntry:
     """Encode a source, in memory or as replayed from frames."""
     definition, lease = source.definition, (source.fence, source.holder, source.lease_ms)
     return SourceEntry(definition.name, definition.bucket, *lease, definition.settings, *source.control, source.stop)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.segments import Segment
     from eddyline.store.log.topic import Topic
     from eddyline.store.storage.segment.footer import BatchEntry, Footer
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 OPEN_FILES_MAX: Final = 256
@@ -43,7 +43,7 @@ BATCH_ENTRY_BYTES: Final = 500
 class FrameReader(Protocol):
     """One WAL shard's frames by location."""
 
-    def read(self, location: Location) -> Frame:
+    def read(self, location: Location) -> WalFrame:
         """Read the frame at a location.
 
         Raises:

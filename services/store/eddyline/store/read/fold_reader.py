@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.fold.fold import Fold, FoldView
-    from eddyline.store.log.sources import Sources
+    from eddyline.store.log.sources import SourceTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.runtime.workers import Worker
 
@@ -50,7 +50,7 @@ class FoldReader:
         fold_worker: Worker,
         reader_worker: Worker,
         clock: Clock,
-        sources: Sources,
+        sources: SourceTable,
     ) -> None:
         self._fold = fold
         self._fold_worker = fold_worker

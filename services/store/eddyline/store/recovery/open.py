@@ -17,7 +17,7 @@ from eddyline.store.catalog.catalog import CatalogHead, SourceEntry, WalPosition
 from eddyline.store.config import WAL_SHARDS_MAX
 from eddyline.store.fold_repair.repair import FoldRepair
 from eddyline.store.log.deletion import BadBody
-from eddyline.store.log.sources import Sources
+from eddyline.store.log.sources import SourceTable
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log_io.catalog_entries import encode_catalog_topic, restore_catalog_topic, source_entry, source_from
 from eddyline.store.log_io.files import LogFiles
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from eddyline.store.recovery.open_fold import FoldOpener
     from eddyline.store.storage.identity import Identity
     from eddyline.store.storage.layout import Layout
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 _HOUR_MS: Final = 3_600_000
@@ -164,7 +164,7 @@ class WalOpener:
         apply = self._replay.shard(state_number, state_offset)
         state, file_number = (state_number, state_offset), [data_number]
 
-        def on_frame(frame: Frame, location: Location) -> None:
+        def on_frame(frame: WalFrame, location: Location) -> None:
             if location.file_number != file_number[0]:
                 self._report_progress()
                 file_number[0] = location.file_number
@@ -319,7 +319,7 @@ async def recover(
         CatalogLost, DataCorrupt, OSError, FoldFailed, CatalogFailed: the store cannot start; nothing was destroyed.
     """
     fs, workers = env.fs, env.workers
-    table, sources = TopicTable(settings.shard, start=next_start(previous)), Sources(env.clock)
+    table, sources = TopicTable(settings.shard, start=next_start(previous)), SourceTable(env.clock)
     replay = Replay(table=table, layout=layout, erase_within_ms=settings.erase_within_h * _HOUR_MS)
     head = await workers.background.submit(partial(load_catalog, catalog, table, replay, layout, fs))
     fold = await workers.fold.submit(partial(folds.open, head, table))

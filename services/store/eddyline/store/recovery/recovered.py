@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddyline.store.catalog.catalog import CatalogHead
-from eddyline.store.log.sources import Sources
+from eddyline.store.log.sources import SourceTable
 from eddyline.store.log.table import TopicTable
 from eddyline.store.recovery.replay import Replay
 from eddyline.store.storage.wal.wal import Wal
@@ -23,7 +23,7 @@ class Recovered:
     head: CatalogHead
     store_id: str
     table: TopicTable
-    sources: Sources
+    sources: SourceTable
     replay: Replay
     wals: list[Wal]
     fold: Fold

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.store.fold.fold import ReplayedFold
     from eddyline.store.log.segments import Segment
-    from eddyline.store.log.sources import Sources
+    from eddyline.store.log.sources import SourceTable
     from eddyline.store.log.table import TopicTable
     from eddyline.store.log.topic import Topic
     from eddyline.store.storage.layout import Layout
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 REPLAY_ENTRIES_MAX: Final = 4096
@@ -75,7 +75,7 @@ class Replay:
         self.bytes = 0
         self.fold_is_ahead = False
 
-    def shard(self, state_number: int, state_offset: int = 0) -> Callable[[Frame, Location], None]:
+    def shard(self, state_number: int, state_offset: int = 0) -> Callable[[WalFrame, Location], None]:
         """Return the frame handler of one shard; the catalog has the frames before `state_offset` of file `state_number`."""
         return partial(self._frame, (state_number, state_offset))
 
@@ -86,7 +86,7 @@ class Replay:
             if topic.kind is Kind.KV and self._applied.get(topic.id, 0) < topic.head_seq:
                 self.behind.add(topic.id)
 
-    def _frame(self, state: tuple[int, int], frame: Frame, location: Location) -> None:
+    def _frame(self, state: tuple[int, int], frame: WalFrame, location: Location) -> None:
         """Apply one frame. A frame of a topic that a later frame deletes is applied too, and removed by the delete."""
         self.frame_count += 1
         self.bytes += frame.frame_len
@@ -96,7 +96,7 @@ class Replay:
         elif not is_known:
             self._apply(frame, location)
 
-    def _index(self, frame: Frame, location: Location) -> None:
+    def _index(self, frame: WalFrame, location: Location) -> None:
         """Index a frame whose effects the catalog has, if its records are in no segment yet."""
         topic, batch = self._table.by_id(frame.topic_id), frame.batch
         assert batch is not None
@@ -105,7 +105,7 @@ class Replay:
             topic.index.put(batch.first_seq, batch.last_seq, location, ts_ms=frame.ts_ms, record_bytes=size)
             self._table.has_grown(topic)
 
-    def _apply(self, frame: Frame, location: Location) -> None:
+    def _apply(self, frame: WalFrame, location: Location) -> None:
         if frame.type == FrameType.TOPIC_CREATE:
             created = topic_of(frame.topic_id, _control(frame), frame.ts_ms, self._table.key_budget)
             created.last_ts_ms = frame.ts_ms
@@ -137,7 +137,7 @@ class Replay:
             if change.imported is not None and self._applied.get(topic.id, 0) < topic.head_seq:
                 self.behind.add(topic.id)
 
-    def finish(self, sources: Sources) -> None:
+    def finish(self, sources: SourceTable) -> None:
         """Resolve names and sources, bring the fold up to date, and delete from it the topics that the log has deleted.
 
         A topic whose log lost all its records is not empty if its fold has some.
@@ -176,7 +176,7 @@ class Replay:
 
     # frames ------------------------------------------------------------------------------------------------------
 
-    def _append(self, topic: Topic, frame: Frame, location: Location) -> None:
+    def _append(self, topic: Topic, frame: WalFrame, location: Location) -> None:
         batch = frame.batch
         assert batch is not None
         topic.hold(batch)
@@ -214,7 +214,7 @@ class Replay:
             if self._pending_entries >= REPLAY_ENTRIES_MAX:
                 self.flush()
 
-    def _delete_topic(self, topic: Topic, frame: Frame) -> None:
+    def _delete_topic(self, topic: Topic, frame: WalFrame) -> None:
         self.flush()
         self._table.remove(topic)
         self.gone[topic.id] = ErasingEntry(topic.id, frame.ts_ms + self._erase_within_ms, topic.kind is Kind.KV)
@@ -223,7 +223,7 @@ class Replay:
         if topic.id in self._fold.topics():
             self._fold.delete_topic(topic.id)
 
-    def _delete_records(self, topic: Topic, frame: Frame) -> None:
+    def _delete_records(self, topic: Topic, frame: WalFrame) -> None:
         body = decode_delete(_control(frame))
         apply_deletion(topic, body, erase_due_ms=frame.ts_ms + self._erase_within_ms)
         match = body.deletion.match
@@ -292,6 +292,6 @@ def _has_entries(fold: ReplayedFold, topic_id: int) -> bool:
         view.close()
 
 
-def _control(frame: Frame) -> dict[str, str | int]:
+def _control(frame: WalFrame) -> dict[str, str | int]:
     assert frame.control is not None
     return frame.control

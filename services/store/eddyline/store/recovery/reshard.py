@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eddyline.store.log.table import TopicTable
     from eddyline.store.recovery.recovered import Recovered
     from eddyline.store.storage.layout import Layout
-    from eddyline.store.storage.wal.frame import Frame, FrameBody
+    from eddyline.store.storage.wal.frame import FrameBody, WalFrame
     from eddyline.store.storage.wal.wal import Location
 
 WRITTEN_BYTES: Final = 1 << 20
@@ -217,8 +217,8 @@ def _open(
     return wals
 
 
-def _moved(table: TopicTable, due: dict[int, int], shard: int) -> Callable[[Frame, Location], None]:
-    def on_frame(frame: Frame, location: Location) -> None:
+def _moved(table: TopicTable, due: dict[int, int], shard: int) -> Callable[[WalFrame, Location], None]:
+    def on_frame(frame: WalFrame, location: Location) -> None:
         topic = table.by_id(frame.topic_id)
         if topic is None or frame.batch is None or not topic.index.move(frame.first_seq, location):
             raise DataCorrupt(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from eddyline.store.log.floors import TimeSpan, expired_rows, expired_spans
-from eddyline.store.log.front import Piece
+from eddyline.store.log.front import LogRun
 from eddyline.store.log_io.pieces import unless_deleted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LogStart:
             entry.first_seq, entry.last_seq
         )
         records = entry.last_seq - entry.first_seq + 1 - gaps
-        if walk.take(Piece(entry.first_seq, entry.last_seq, records, entry.record_bytes)):
+        if walk.take(LogRun(entry.first_seq, entry.last_seq, records, entry.record_bytes)):
             return entry.last_seq
         piece = await self._log.after(topic, seq)
         if piece is None or piece.batch is None:
@@ -138,8 +138,8 @@ def _spans(topic: Topic) -> Iterator[TimeSpan]:
         yield TimeSpan(entry.first_seq, entry.last_seq, entry.ts_ms, entry.ts_ms)
 
 
-def _piece_of(part: SegmentSummary | BatchEntry) -> Piece:
-    return Piece(part.first_seq, part.last_seq, part.rows - part.gap_count, part.record_bytes)
+def _piece_of(part: SegmentSummary | BatchEntry) -> LogRun:
+    return LogRun(part.first_seq, part.last_seq, part.rows - part.gap_count, part.record_bytes)
 
 
 def _ts_after(batch: Batch, seq: int) -> int:

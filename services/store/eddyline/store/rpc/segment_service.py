@@ -28,7 +28,7 @@ from eddyline.store.splits.model import (
     ALL,
     SPLITS_MAX,
     ArrowMessage,
-    Packed,
+    EncodedBatch,
     PlanMark,
     PlanRequest,
     SchemaMessage,
@@ -109,7 +109,7 @@ class SegmentServicer(segment_pb2_grpc.SegmentServiceServicer):
         await open_stream(context)
         async with aclosing(frames):
             async for frame in frames:
-                if isinstance(frame, Packed):
+                if isinstance(frame, EncodedBatch):
                     await self._share.turn()
                 await run_with(context.write(_answer(frame)), background=self._refuse_stalled())
 
@@ -189,7 +189,7 @@ def _split_to_pb(split: Split) -> segment_pb2.Split:
 
 def _answer(frame: SplitFrame) -> bytes:
     """Return an answer as its wire bytes."""
-    if isinstance(frame, Packed):
+    if isinstance(frame, EncodedBatch):
         return frame.answer
     if isinstance(frame, ArrowMessage):
         return batch_answer(frame)

@@ -28,7 +28,7 @@ _LIST: Final = "SourceService.ListSources"
 
 def add_source_service(server: RoleServer, handle: ShardHandle) -> None:
     """Register the service on `server`."""
-    reads = SourceReads(handle)
+    reads = SourceReadServicer(handle)
     get, listing = source_pb2.GetSourceResponse, source_pb2.ListSourcesResponse
     served = {
         "GetSource": RawMethod(reads.get, source_pb2.GetSourceRequest.FromString, get.SerializeToString),
@@ -39,7 +39,7 @@ def add_source_service(server: RoleServer, handle: ShardHandle) -> None:
     add_refused_calls(server, service, served, role="a store", at="an ingest")
 
 
-class SourceReads:
+class SourceReadServicer:
     """GetSource and ListSources on the shard of a handle."""
 
     def __init__(self, handle: ShardHandle) -> None:

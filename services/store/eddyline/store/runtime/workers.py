@@ -30,7 +30,7 @@ class Worker(Protocol):
         """Wait for the jobs under way and end."""
 
 
-class _Job(NamedTuple):
+class _QueuedCall(NamedTuple):
     """A call, and who waits for it."""
 
     call: Callable[[], object]
@@ -46,7 +46,7 @@ class ThreadWorker:
     """
 
     def __init__(self, name: str, *, threads: int = 1) -> None:
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_QueuedCall | None] = SimpleQueue()
         self._threads = [Thread(target=self._run, name=f"{name}_{number}", daemon=True) for number in range(threads)]
         self._is_closed = False
         for thread in self._threads:
@@ -57,7 +57,7 @@ class ThreadWorker:
             raise RuntimeError("the worker is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_Job(job, future, loop))
+        self._jobs.put(_QueuedCall(job, future, loop))
         return future
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class ThreadWorker:
             del job  # what it holds is not kept until the next one
 
 
-def _work(job: _Job) -> None:
+def _work(job: _QueuedCall) -> None:
     done: Callable[[], None]
     try:
         done = partial(_resolve, job.future, job.call())

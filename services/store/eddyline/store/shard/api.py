@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.model.deletion import DeleteResult, EraseProgress
-    from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
     from eddyline.core.model.read import EntryPage, RangePage
     from eddyline.core.model.source import SourceInfo
     from eddyline.core.model.topic import ConfigChange, Kind, TopicInfo
@@ -113,7 +113,7 @@ class ShardApi(StoreLink, Protocol):
                 a fold NotKv, FoldLost, HistoryGone.
         """
 
-    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+    def verify_fold(self, topic: str) -> AsyncGenerator[FoldCheckProgress | FoldVerdict, None]:
         """Compare the fold with its rebuild from base and log; the verdict comes last. A caller that breaks off must close
         it.
 

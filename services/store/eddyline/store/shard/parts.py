@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eddyline.store.limits.disk_guard import DiskGuard
     from eddyline.store.limits.memory_guard import MemoryGuard
     from eddyline.store.log.batch_cache import BatchCache
-    from eddyline.store.log.sources import Sources
+    from eddyline.store.log.sources import SourceTable
     from eddyline.store.log_io.garbage import Garbage
     from eddyline.store.log_io.pieces import StoredLog
     from eddyline.store.read.as_of import AsOf
@@ -58,7 +58,7 @@ class ShardParts:
     """Every part of an open shard, built by `eddyline.store.shard.assembly`."""
 
     engine: Engine
-    sources: Sources
+    sources: SourceTable
     entries: FoldReader
     reader: LogReader
     log: StoredLog

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.model.deletion import DeleteResult, EraseProgress
-    from eddyline.core.model.fold_check import FoldSettled, FoldVerdict, VerifyProgress
+    from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
     from eddyline.core.model.read import EntryPage, RangePage, ReadResult, RecordFilter, SeqFound
     from eddyline.core.model.source import Renewal, SourceChange, SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.model.topic import ConfigChange, TopicInfo
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Gap
     from eddyline.core.store_link.protocol import AppendResult
     from eddyline.store.log.append import Ack
-    from eddyline.store.log.sources import Source
+    from eddyline.store.log.sources import RegisteredSource
     from eddyline.store.shard.parts import ShardParts
     from eddyline.store.splits.model import PlanRequest, SplitFrame, SplitPlan, SplitRead
 
@@ -253,7 +253,7 @@ class Shard:
         live_topic = self._table.get(topic)
         return self._entries.scan(live_topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq)
 
-    def verify_fold(self, topic: str) -> AsyncGenerator[VerifyProgress | FoldVerdict, None]:
+    def verify_fold(self, topic: str) -> AsyncGenerator[FoldCheckProgress | FoldVerdict, None]:
         return self._parts.folds.verify.run(self._table.get(topic))
 
     async def settle_fold(self, topic: str, *, if_epoch: int = 0) -> FoldSettled:
@@ -434,7 +434,7 @@ class Shard:
         frame = control_body(FrameType.WRITER_CHANGE, topic.id, dict(body), ts_ms=self._stamp(topic))
         await self._engine.control(frame, lambda _: change_writer(self._sources, topic, body), topic)
 
-    async def _await_older_appends(self, source: Source) -> None:
+    async def _await_older_appends(self, source: RegisteredSource) -> None:
         """Wait for the appends of older fences: a reported position means that everything before it is applied."""
         ack = source.topic.writers.get(source.definition.name).ack
         if ack is not None:

@@ -19,7 +19,7 @@ from eddyline.store.log_io.pieces import unless_deleted
 from eddyline.store.splits.encoder import SplitRows, encoded
 from eddyline.store.splits.filter import may_hold, may_hold_of
 from eddyline.store.splits.model import ArrowMessage
-from eddyline.store.splits.scan import StoredMessage
+from eddyline.store.splits.scan import StoredBatch
 from eddyline.store.storage.layout import base_file
 from eddyline.store.storage.segment.reader import open_segment, read_footer, read_message
 
@@ -96,7 +96,7 @@ class BaseSplitReader:
         base, entry, start, stop = rows
         path = self._path(topic, base)
         message = await self._run(topic, base, partial(_message, self._fs, path, entry))
-        stored = StoredMessage(message, entry, path)
+        stored = StoredBatch(message, entry, path)
         untouched = (
             scan.takes_all
             and stop - start == entry.rows

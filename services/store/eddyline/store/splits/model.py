@@ -146,7 +146,7 @@ class ArrowMessage(NamedTuple):
     rows: int
 
 
-class Packed(NamedTuple):
+class EncodedBatch(NamedTuple):
     """A record batch encoded for the wire."""
 
     answer: bytes
@@ -189,12 +189,12 @@ class SplitScan(NamedTuple):
         """True = the scan returns every record and every column."""
         return not self.columns and self.split_filter.passes_all()
 
-    def packed(self, message: ArrowMessage) -> ArrowMessage | Packed:
+    def packed(self, message: ArrowMessage) -> ArrowMessage | EncodedBatch:
         """Encode a message for the wire if the request has `pack`. Any thread."""
-        return message if self.pack is None else Packed(self.pack(message))
+        return message if self.pack is None else EncodedBatch(self.pack(message))
 
 
-SplitItem: TypeAlias = ArrowMessage | Packed | Gap
+SplitItem: TypeAlias = ArrowMessage | EncodedBatch | Gap
 SplitFrame: TypeAlias = SchemaMessage | SplitItem | SplitCounts
 
 

@@ -39,7 +39,7 @@ FRAMES_AT_ONCE: Final = 2_048
 """Frames of one job: if each is a single append, reading and joining them takes a thread some 60 ms."""
 
 
-class StoredMessage(NamedTuple):
+class StoredBatch(NamedTuple):
     """A record batch of a segment or base as written, verified."""
 
     message: bytes
@@ -55,7 +55,7 @@ class ScanPiece(NamedTuple):
     """Stored records up to `last_seq`: a message, or batches; neither = the filter rules them out by footer or summary."""
 
     last_seq: int
-    stored: StoredMessage | None = None
+    stored: StoredBatch | None = None
     batches: tuple[Batch, ...] = ()
 
 
@@ -122,7 +122,7 @@ class ScanPieces:
             if not may_hold_of(entry, split_filter) or entry.first_seq > last_seq:
                 return ScanPiece(entry.last_seq)
             message = await self.run(partial(self._files.message, segment, entry))
-            return ScanPiece(entry.last_seq, StoredMessage(message, entry, segment.path))
+            return ScanPiece(entry.last_seq, StoredBatch(message, entry, segment.path))
         finally:
             segment.let_go()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from eddyline.cli.command import Context, RunVerb, Subparsers
-    from eddyline.client.admin.kv import Kv, Written
+    from eddyline.client.admin.kv import Kv, KvWriteResult
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 30_000
@@ -103,7 +103,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
     """Run `kv create`."""
     value = await _value(arguments)
 
-    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[KvWriteResult]:
         return kv.create(arguments.bucket, key, value, ttl_ms=arguments.ttl, **options)
 
     return await _write(arguments, context, "created", call)
@@ -113,7 +113,7 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
     """Run `kv update`."""
     value = await _value(arguments)
 
-    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[KvWriteResult]:
         return kv.update(arguments.bucket, key, value, expected_revision=arguments.revision, **options)
 
     return await _write(arguments, context, "updated", call)
@@ -122,7 +122,7 @@ async def update(arguments: argparse.Namespace, context: Context) -> int:
 async def delete(arguments: argparse.Namespace, context: Context) -> int:
     """Run `kv delete`."""
 
-    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[KvWriteResult]:
         return kv.delete(arguments.bucket, key, expected_revision=arguments.revision, **options)
 
     return await _write(arguments, context, "deleted", call)
@@ -131,7 +131,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
 async def purge(arguments: argparse.Namespace, context: Context) -> int:
     """Run `kv purge`."""
 
-    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[Written]:
+    def call(kv: Kv, key: bytes, options: _Options) -> Awaitable[KvWriteResult]:
         return kv.purge(arguments.bucket, key, expected_revision=arguments.revision, ttl_ms=arguments.ttl, **options)
 
     return await _write(arguments, context, "purged", call)
@@ -141,7 +141,7 @@ async def _write(
     arguments: argparse.Namespace,
     context: Context,
     done: str,
-    call: Callable[[Kv, bytes, _Options], Awaitable[Written]],
+    call: Callable[[Kv, bytes, _Options], Awaitable[KvWriteResult]],
 ) -> int:
     """Write one key and print the result; `done` is the verb's past participle."""
     async with connected(arguments, context) as client:
@@ -238,7 +238,7 @@ async def _value(arguments: argparse.Namespace) -> bytes:
     return await value_of(arguments.file, SOURCE_DATA_META_BYTES_MAX)
 
 
-def _print_written(arguments: argparse.Namespace, context: Context, done: str, written: Written) -> int:
+def _print_written(arguments: argparse.Namespace, context: Context, done: str, written: KvWriteResult) -> int:
     applied = f", applied by {', '.join(written.applied_sources)}" if written.applied_sources else ""
     sources: list[Json] = list(written.applied_sources)
     fields: dict[str, Json] = {"bucket": arguments.bucket}

@@ -11,7 +11,7 @@ from eddyline.cli.commands.sources.source import DIFFERENCES_MAX, SETTLE_MS_MAX
 from eddyline.cli.commands.sources.source_page import STANDING
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.cli.terminal.output import Json, put_bytes
-from eddyline.cli.terminal.progress import Progress, share
+from eddyline.cli.terminal.progress import ProgressReporter, share
 from eddyline.cli.terminal.units import pluralize
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.text import printable
@@ -133,7 +133,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 async def _verdict(client: Client, name: str, arguments: argparse.Namespace, context: Context) -> SourceVerdict:
     from eddyline.client.admin.source_check import SourceVerdict
 
-    progress = Progress(context.clock)
+    progress = ProgressReporter(context.clock)
     limit = listed(arguments.limit, is_json=context.output.is_json)
     repair = arguments.repair and not arguments.dry_run
     steps = client.sources.verify(name, repair=repair, settle_ms=arguments.settle_ms, limit=limit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.command import add_verb, connected, limit
 from eddyline.cli.errors import EXIT_OK
 from eddyline.cli.terminal.confirm import add_yes, confirm
-from eddyline.cli.terminal.progress import Progress
+from eddyline.cli.terminal.progress import ProgressReporter
 from eddyline.cli.terminal.units import pluralize
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.topic import Kind
@@ -124,7 +124,7 @@ async def _dry_run(client: Client, topic: TopicInfo, before: int, match: Match |
     is_exact = match is not None or end_seq > topic.head_seq
     count = min(topic.record_count, max(end_seq - topic.earliest_seq, 0))
     if match is not None:
-        count = await _count(client, topic, end_seq, match, Progress(context.clock))
+        count = await _count(client, topic, end_seq, match, ProgressReporter(context.clock))
     records = f"{'' if is_exact else 'at most '}{pluralize(count, 'record')} of {topic.name}"
     if topic.kind is Kind.KV and match is not None:
         records += ", and what live values match"
@@ -143,7 +143,7 @@ async def _dry_run(client: Client, topic: TopicInfo, before: int, match: Match |
     return EXIT_OK
 
 
-async def _count(client: Client, topic: TopicInfo, end_seq: int, match: Match, progress: Progress) -> int:
+async def _count(client: Client, topic: TopicInfo, end_seq: int, match: Match, progress: ProgressReporter) -> int:
     """How many live records below `end_seq` match.
 
     Raises:

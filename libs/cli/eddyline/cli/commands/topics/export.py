@@ -14,7 +14,7 @@ from eddyline.cli.command import add_verb, limit
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from eddyline.cli.local_cluster.find import cluster_address
 from eddyline.cli.terminal.output import print_error
-from eddyline.cli.terminal.progress import Progress
+from eddyline.cli.terminal.progress import ProgressReporter
 from eddyline.cli.terminal.units import format_bytes, pluralize
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _work(arguments: argparse.Namespace, context: Context) -> Callable[[threadin
     addresses = cluster_address(arguments.cluster, context.environ, arguments.data).split(",")
     access = access_from_args(arguments, context.environ)
     sizes = ExportSizes(records_per_file=arguments.records_per_file or RECORDS_PER_SPLIT)
-    progress = Progress(context.clock)
+    progress = ProgressReporter(context.clock)
 
     def work(stop: threading.Event) -> list[TopicExport]:
         with Cluster(addresses, patience_s=arguments.patience, access=access) as cluster:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.command import add_group, add_verb, connected
 from eddyline.cli.errors import EXIT_OK, CommandError
 from eddyline.cli.terminal.output import Json, format_time
-from eddyline.cli.terminal.progress import Progress, share
+from eddyline.cli.terminal.progress import ProgressReporter, share
 from eddyline.cli.terminal.units import pluralize
 from eddyline.core.model.artifact import ArtifactProgress, FoldExported, FoldImported
 
@@ -73,7 +73,7 @@ async def export(arguments: argparse.Namespace, context: Context) -> int:
     """Export a fold."""
     async with connected(arguments, context, topic=arguments.topic) as client:
         steps = client.export_fold(arguments.topic)
-        done = await _last(steps, f"exporting {arguments.topic}", Progress(context.clock))
+        done = await _last(steps, f"exporting {arguments.topic}", ProgressReporter(context.clock))
     if not isinstance(done, FoldExported):
         raise CommandError(f"the store ended the export of {arguments.topic} without a word", "try again")
     artifact = done.artifact
@@ -89,7 +89,7 @@ async def import_(arguments: argparse.Namespace, context: Context) -> int:
     """Import a fold."""
     async with connected(arguments, context, topic=arguments.topic) as client:
         steps = client.import_fold(arguments.topic, from_topic=arguments.from_topic, artifact=arguments.artifact)
-        done = await _last(steps, f"importing {arguments.topic}", Progress(context.clock))
+        done = await _last(steps, f"importing {arguments.topic}", ProgressReporter(context.clock))
     if not isinstance(done, FoldImported):
         raise CommandError(
             f"the store ended the import into {arguments.topic} without a word",
@@ -123,7 +123,7 @@ async def list_(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def _last(
-    steps: Items[ArtifactProgress | FoldExported | FoldImported], what: str, progress: Progress
+    steps: Items[ArtifactProgress | FoldExported | FoldImported], what: str, progress: ProgressReporter
 ) -> FoldExported | FoldImported | None:
     """The last item of the stream; the items before it are printed as progress."""
     async with aclosing(steps):

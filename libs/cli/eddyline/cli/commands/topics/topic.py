@@ -10,7 +10,7 @@ from eddyline.cli.commands.topics.topic_settings import add_settings, change_of,
 from eddyline.cli.errors import EXIT_OK, CommandError
 from eddyline.cli.terminal.confirm import add_yes, confirm
 from eddyline.cli.terminal.output import Json, format_time
-from eddyline.cli.terminal.progress import Progress, share
+from eddyline.cli.terminal.progress import ProgressReporter, share
 from eddyline.cli.terminal.units import format_bytes, format_duration, pluralize
 from eddyline.core.model.topic import ConfigChange, Kind, TopicConfig, changed
 
@@ -160,7 +160,7 @@ async def delete(arguments: argparse.Namespace, context: Context) -> int:
 
 async def erase(arguments: argparse.Namespace, context: Context) -> int:
     """Erase what was deleted from a topic."""
-    progress = Progress(context.clock)
+    progress = ProgressReporter(context.clock)
     step: EraseProgress | None = None
     async with (
         connected(arguments, context, topic=arguments.name) as client,

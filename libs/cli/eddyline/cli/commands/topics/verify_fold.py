@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import add_verb, connected
 from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
-from eddyline.cli.terminal.progress import Progress, share
+from eddyline.cli.terminal.progress import ProgressReporter, share
 from eddyline.core.model.fold_check import FoldVerdict
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def add(subparsers: Subparsers) -> None:
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     """Verify."""
     async with connected(arguments, context, topic=arguments.topic) as client:
-        verdict = await _verdict(client, arguments.topic, Progress(context.clock))
+        verdict = await _verdict(client, arguments.topic, ProgressReporter(context.clock))
     for finding in verdict.findings:
         context.output.print_result(finding, {"topic": arguments.topic, "finding": finding})
     base = f"the base at {verdict.base_seq} and the log" if verdict.base_seq else "the log"
@@ -61,7 +61,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     return EXIT_FAILED if differing else EXIT_OK
 
 
-async def _verdict(client: Client, topic: str, progress: Progress) -> FoldVerdict:
+async def _verdict(client: Client, topic: str, progress: ProgressReporter) -> FoldVerdict:
     async with aclosing(client.verify_fold(topic)) as steps:
         async for step in steps:
             if isinstance(step, FoldVerdict):

@@ -43,7 +43,7 @@ STAYS_S: Final = 1.0
 AHEAD: Final = "CURSOR_AHEAD"
 
 
-class Kept(NamedTuple):
+class TopicContent(NamedTuple):
     """A topic's content at the moment its source stopped."""
 
     items: list[Record | Gap]
@@ -118,7 +118,7 @@ async def _round(
     return findings
 
 
-async def _stands_still(scene: DrillContext, kept: Kept, position: int) -> list[str]:
+async def _stands_still(scene: DrillContext, kept: TopicContent, position: int) -> list[str]:
     """The source says why it stopped; the topic is as it was, and is read by who was there and by who comes."""
     findings = await scene.until_status(AHEAD, STOPS_S)
     source = await scene.client.sources.get(scene.name)
@@ -143,9 +143,9 @@ async def _stands_still(scene: DrillContext, kept: Kept, position: int) -> list[
     return findings
 
 
-async def _kept(scene: DrillContext) -> Kept:
+async def _kept(scene: DrillContext) -> TopicContent:
     items = [item async for item in scene.client.read(scene.kv_topic)]
-    return Kept(items, await scene.fold())
+    return TopicContent(items, await scene.fold())
 
 
 async def _writes(scene: DrillContext, key: str, count: int) -> None:

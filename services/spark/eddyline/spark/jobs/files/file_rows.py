@@ -25,8 +25,8 @@ from eddyline.core.records.record import MESSAGE_BYTES_MAX, Op
 from eddyline.core.records.validation import check_limits
 from eddyline.spark.jobs.files.json_lines import NotARecordError, record_of
 from eddyline.spark.options.write import BATCH_BYTES, BATCH_RECORDS
-from eddyline.spark.writer.partition import Piece
-from eddyline.spark.writer.position import Position
+from eddyline.spark.writer.partition import RowChunk
+from eddyline.spark.writer.position import RowPosition
 from eddyline.spark.writer.rows import GIVEN_BY_THE_STORE, batch_of, check_columns
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ PIECE_BYTES_MAX: Final = 4 * BATCH_BYTES
 assert PIECE_BYTES_MAX <= MESSAGE_BYTES_MAX // 2
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """Rows between two places. `batch` has those that are good, perhaps none."""
 
     batch: Batch
@@ -54,20 +54,20 @@ class Run(NamedTuple):
     end: int
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """One file's rows."""
 
     end: int
     """The place behind the last row."""
 
-    def read_from(self, place: int, bad: Bad) -> Iterator[Run]:
+    def read_from(self, place: int, bad: Bad) -> Iterator[RowRun]:
         """Rows from a place on, run by run, without a hole."""
 
 
 class FileRows:
     """A file as what a `PartitionWriter` takes. The caller must close it."""
 
-    def __init__(self, file: pa.NativeFile, reader: Reader, *, name: str, identity: bytes, on_bad: Bad) -> None:
+    def __init__(self, file: pa.NativeFile, reader: FileReader, *, name: str, identity: bytes, on_bad: Bad) -> None:
         self._file = file
         self._reader = reader
         self._name = name
@@ -81,16 +81,16 @@ class FileRows:
         self.was_done = False
         """It had been loaded whole before."""
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self) -> RowChunk | None:
         self._began = True
         for run in self._runs:
             self._told_to = max(self._told_to, run.end)
             if run.batch.count:
-                position = Position(0, run.end, self._identity, is_final=run.end == self._reader.end)
-                return Piece(run.batch, run.first, position)
+                position = RowPosition(0, run.end, self._identity, is_final=run.end == self._reader.end)
+                return RowChunk(run.batch, run.first, position)
         return None
 
-    def resume(self, stored: Position | None, unsettled: Sequence[Piece]) -> bool:
+    def resume(self, stored: RowPosition | None, unsettled: Sequence[RowChunk]) -> bool:
         place = stored.ordinal if stored is not None else 0
         if stored is not None and stored.digest != self._identity:
             raise InvalidArgument(
@@ -129,7 +129,7 @@ class ParquetReader:
         check_columns(pa.schema([self._file.schema_arrow.field(name) for name in names]), kind, topic)
         self.end: int = self._file.metadata.num_rows
 
-    def read_from(self, place: int, bad: Bad) -> Iterator[Run]:
+    def read_from(self, place: int, bad: Bad) -> Iterator[RowRun]:
         at = 0
         for index in range(self._file.metadata.num_row_groups):
             group = self._file.metadata.row_group(index)
@@ -144,18 +144,18 @@ class ParquetReader:
                     passed = max(0, place - first)
                     yield from self._runs(rows.slice(passed), first + passed, bad)
 
-    def _runs(self, rows: pa.RecordBatch, first: int, bad: Bad) -> Iterator[Run]:
+    def _runs(self, rows: pa.RecordBatch, first: int, bad: Bad) -> Iterator[RowRun]:
         """Rows as runs; where one is bad by halves, so that the good ones are still made many at a time."""
         try:
             batch = batch_of(rows, self._kind, first)
         except EddylineError as error:
             if rows.num_rows == 1:
                 bad(first, error)
-                yield Run(Batch(0), first, first + 1)
+                yield RowRun(Batch(0), first, first + 1)
                 return
         else:
             if batch.nbytes <= PIECE_BYTES_MAX or batch.count == 1:
-                yield Run(batch, first, first + rows.num_rows)
+                yield RowRun(batch, first, first + rows.num_rows)
                 return
         half = rows.num_rows // 2
         yield from self._runs(rows.slice(0, half), first, bad)
@@ -170,7 +170,7 @@ class LineReader:
         self._kind = kind
         self.end: int = file.size()
 
-    def read_from(self, place: int, bad: Bad) -> Iterator[Run]:
+    def read_from(self, place: int, bad: Bad) -> Iterator[RowRun]:
         self._file.seek(place)
         records: list[Record] = []
         places: list[int] = []
@@ -179,7 +179,7 @@ class LineReader:
             line = self._file.readline(LINE_BYTES_MAX)
             # Not before a line that holds something: blank ones at the end are the last run's, which so is final.
             if (len(records) >= BATCH_RECORDS or at - first >= BATCH_BYTES) and line.strip():
-                yield Run(Batch.concat(list(self._good(records, places, bad))), first, at)
+                yield RowRun(Batch.concat(list(self._good(records, places, bad))), first, at)
                 records, places, first = [], [], at
             start, at = at, at + len(line)
             if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
@@ -192,7 +192,7 @@ class LineReader:
                 except NotARecordError as error:
                     bad(start, MalformedColumns(f"byte {start}: {error}", field="line"))
             if not line:
-                yield Run(Batch.concat(list(self._good(records, places, bad))), first, at)
+                yield RowRun(Batch.concat(list(self._good(records, places, bad))), first, at)
                 return
 
     def _skip_line(self) -> int:
@@ -240,7 +240,7 @@ def open_rows(path: str, *, name: str, is_parquet: bool, kind: Kind, topic: str,
     system, inner = file_system_of(path)
     file = system.open_input_file(inner)
     try:
-        reader: Reader = ParquetReader(file, kind, topic) if is_parquet else LineReader(file, kind)
+        reader: FileReader = ParquetReader(file, kind, topic) if is_parquet else LineReader(file, kind)
         return FileRows(file, reader, name=name, identity=_identity(system, inner), on_bad=on_bad)
     except BaseException:
         file.close()

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.fs import Buffer
 
-__all__ = ["AppendMark", "BadFrame", "Frame", "FrameBody", "FrameType", "append_body", "control_body", "parse", "seal"]
+__all__ = [
+    "AppendMark",
+    "BadFrame",
+    "FrameBody",
+    "FrameType",
+    "WalFrame",
+    "append_body",
+    "control_body",
+    "parse",
+    "seal",
+]
 
 ControlBody: TypeAlias = dict[str, str | int]
 
@@ -140,7 +150,7 @@ class Header(NamedTuple):
     synced_to: int
 
 
-class Frame(NamedTuple):
+class WalFrame(NamedTuple):
     """A parsed frame. `batch` is set for Append only, with its records' seqs; `control` for all other types but
     HeadWatermark.
 
@@ -260,7 +270,7 @@ def verify(buffer: memoryview, start: int, *, shard: int, file_number: int, offs
     return header
 
 
-def parse(buffer: Buffer, start: int, *, shard: int, file_number: int, offset: int) -> Frame:
+def parse(buffer: Buffer, start: int, *, shard: int, file_number: int, offset: int) -> WalFrame:
     """Parse the frame at `at` in `buffer`, which was written at `offset` of file `file_number`. Nothing is copied.
 
     Raises:
@@ -280,7 +290,7 @@ def parse(buffer: Buffer, start: int, *, shard: int, file_number: int, offset: i
     return _control(header, inside)
 
 
-def _append(header: Header, inside: memoryview) -> Frame:
+def _append(header: Header, inside: memoryview) -> WalFrame:
     if header.flags & ~(COLUMN_FLAGS | APPENDS | CARRIED):
         raise BadFrame(f"flags {header.flags:#06x} are of a later version", newer=True)
     marks: tuple[AppendMark, ...] = ()
@@ -298,7 +308,7 @@ def _append(header: Header, inside: memoryview) -> Frame:
     return _frame(header, FrameType.APPEND, batch, marks, None)
 
 
-def _control(header: Header, inside: memoryview) -> Frame:
+def _control(header: Header, inside: memoryview) -> WalFrame:
     if header.flags:
         raise BadFrame(f"flags {header.flags:#06x} are of a later version", newer=True)
     if header.count + 7 & ~7 != len(inside):
@@ -317,8 +327,8 @@ def _frame(
     batch: Batch | None,
     marks: tuple[AppendMark, ...],
     control: ControlBody | None,
-) -> Frame:
-    return Frame(
+) -> WalFrame:
+    return WalFrame(
         frame_type,
         header.topic_id,
         header.first_seq,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.runtime.fs import Fs
-    from eddyline.store.storage.wal.frame import Frame
+    from eddyline.store.storage.wal.frame import WalFrame
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class FileReplay:
         self._synced_to = synced_to
         self._data = b""
 
-    def replay(self, on_frame: Callable[[Frame, Location], None]) -> WalEnd:
+    def replay(self, on_frame: Callable[[WalFrame, Location], None]) -> WalEnd:
         """Pass every frame to `on_frame`, but a mark's checkpoint number to `on_mark`; return the end of the frames."""
         path = wal_file(self._directory, self._number)
         file = self._fs.open(path)
@@ -100,7 +100,7 @@ class FileReplay:
         finally:
             file.close()
 
-        def take(frame: Frame, location: Location) -> None:
+        def take(frame: WalFrame, location: Location) -> None:
             if frame.type is FrameType.CHECKPOINT_MARK:
                 self._check_mark(frame)
             else:
@@ -140,7 +140,7 @@ class FileReplay:
             file.close()
         return tail
 
-    def _check_mark(self, frame: Frame) -> None:
+    def _check_mark(self, frame: WalFrame) -> None:
         previous, control = self._previous, frame.control
         if control is None:
             return
@@ -178,7 +178,7 @@ def scan(
     shard: int,
     file_number: int,
     complete: bool,
-    on_frame: Callable[[Frame, Location], None],
+    on_frame: Callable[[WalFrame, Location], None],
     synced_to: int = 0,
 ) -> int:
     """Pass each frame of a file to `on_frame`; return the offset of their end. `complete` = the file has a successor;

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eddyline.core.runtime.fs import Buffer, File, Fs
-    from eddyline.store.storage.wal.frame import Frame, FrameBody
+    from eddyline.store.storage.wal.frame import FrameBody, WalFrame
     from eddyline.store.storage.wal.scan import Tail
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Wal:
         directory: Path,
         shard: int,
         file_bytes: int,
-        on_frame: Callable[[Frame, Location], None],
+        on_frame: Callable[[WalFrame, Location], None],
         *,
         first_number: int = 1,
         closed_end: WalEnd | None = None,
@@ -418,7 +418,7 @@ class Wal:
 
     # any thread -----------------------------------------------------------------------------------------------------
 
-    def read(self, location: Location) -> Frame:
+    def read(self, location: Location) -> WalFrame:
         """Read and verify a written frame. Its batch references its own bytes only.
 
         Raises:
@@ -473,7 +473,7 @@ def _check_end(directory: Path, end: WalEnd, expected: WalEnd | None) -> None:
         )
 
 
-def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> Frame:
+def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> WalFrame:
     """Read and verify the frame at a location of a shard's directory. Its batch references its own bytes only. Blocking.
 
     Raises:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eddyline.client.local_fold.follow import changes_of
+from eddyline.client.local_fold.follow import fold_changes
 from eddyline.client.local_fold.frame import FoldPosition, FoldScope
 from eddyline.client.local_fold.local_fold import open_fold, read_fold
 from eddyline.client.local_fold.storage import FoldStorage
@@ -89,7 +89,7 @@ async def apply(keeper: FoldStorage, made: list[bytes], what: str) -> None:
     for data in made:
         began = time.process_time()
         event = plan.accept(delivery_pb2.WatchTopicsResponse.FromString(data))
-        changes = changes_of(event.records)  # type: ignore[union-attr]
+        changes = fold_changes(event.records)  # type: ignore[union-attr]
         apart_s += time.process_time() - began
         await keeper.commit(changes, FoldPosition(*event.position))  # type: ignore[union-attr]
         count += len(changes)

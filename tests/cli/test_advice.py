@@ -10,7 +10,7 @@ import pytest
 
 from eddyline.cli.access import tls_cause
 from eddyline.cli.errors import failure_line
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.core.auth.caller_channel import CallerAccess
 from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, NotReady, RecordTooLarge
 from eddyline.core.tls.files import Certificate, ClientTls
@@ -53,7 +53,7 @@ def test_stream_source_gets_no_kv_advice() -> None:
 @pytest.mark.parametrize("op", ["delete", "purge"])
 def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse(["append", "kv", "--key", "k", "--op", op, "value"])
+        parse_arguments(["append", "kv", "--key", "k", "--op", op, "value"])
     assert ended.value.code == 2
     assert f"--op {op} takes no value, only a key" in capsys.readouterr().err
 

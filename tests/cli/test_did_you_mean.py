@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eddyline.cli.errors import CommandError
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.json_record import record_from_json
 from eddyline.core.records.record import Record
 from eddyline.core.runtime.nearest import did_you_mean
@@ -41,7 +41,7 @@ from eddyline.core.runtime.nearest import did_you_mean
 )
 def test_misspelt_word_gets_a_suggestion(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse(line.split())
+        parse_arguments(line.split())
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
 
@@ -61,13 +61,13 @@ def test_misspelt_word_gets_a_suggestion(line: str, said: str, capsys: pytest.Ca
     ],
 )
 def test_word_that_may_be_left_out_is_taken_behind_flags_too(line: str, name: str, given: object) -> None:
-    assert getattr(parse(line.split()), name) == given
+    assert getattr(parse_arguments(line.split()), name) == given
 
 
 @pytest.mark.parametrize("line", ["kv put b k v --wait-applied w", "kv put b k --wait-applied v w", "ls t p -o json q"])
 def test_words_too_many_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse(line.split())
+        parse_arguments(line.split())
     assert "unrecognized arguments: " in capsys.readouterr().err
 
 
@@ -80,7 +80,7 @@ def test_misspelt_field_of_a_json_line_is_answered_likewise() -> None:
 
 @pytest.mark.parametrize(("group", "rest"), [("topic", ""), ("source", ""), ("fold", " t")])
 def test_groups_know_ls(group: str, rest: str) -> None:
-    alias, named = (parse(f"{group} {verb}{rest}".split()) for verb in ("ls", "list"))
+    alias, named = (parse_arguments(f"{group} {verb}{rest}".split()) for verb in ("ls", "list"))
     assert (alias.run, alias.verb) == (named.run, f"{group} list")
 
 

@@ -11,7 +11,7 @@ import pytest
 from eddyline.cli.commands.cluster.up import status_command
 from eddyline.cli.errors import CommandError, failure_line, known_cause
 from eddyline.cli.local_cluster.find import DATA_DEFAULT
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal import stdin
 from eddyline.core.errors import KeyRequired, NotReady, TopicExists, TopicNotFound
 from tests.support.command_line import command_on_a_store, main
@@ -154,7 +154,7 @@ def test_wrong_usage_is_exit_code_2(line: str, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_options_may_stand_between_values(line: str, name: str, wanted: list[str]) -> None:
-    assert getattr(parse(line.split()), name) == wanted
+    assert getattr(parse_arguments(line.split()), name) == wanted
 
 
 def test_missing_cluster_is_one_line_with_advice(
@@ -283,7 +283,7 @@ async def test_stopping_a_verb_is_its_cancellation(tmp_path: Path, monkeypatch: 
 
 def test_help_notes_that_source_filters_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse(["source", "create", "--help"])
+        parse_arguments(["source", "create", "--help"])
     assert "a message is copied where any one of them matches" in capsys.readouterr().out
 
 

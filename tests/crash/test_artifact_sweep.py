@@ -16,7 +16,7 @@ from eddyline.store.artifacts.manifest import (
     decode_named_manifest,
     encode_manifest,
     hash_of,
-    topic_key,
+    topic_dir_name,
 )
 from eddyline.store.artifacts.store import GRACE_MS
 from tests.support.manual_clock import START_MS, ManualClock
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.crash
 
 ROOT: Final = Path("/data/artifacts")
-DIRECTORY: Final = ROOT / topic_key("kv")
+DIRECTORY: Final = ROOT / topic_dir_name("kv")
 OUTCOMES: Final[tuple[tuple[CrashKind, int], ...]] = (("kill", 0), ("power", 1), ("power", 2), ("power", 3))
 DATA: Final = b"a table" * 100
 

@@ -19,7 +19,7 @@ from eddyline.store.artifacts.manifest import ArtifactManifest
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.compaction.segment_swap import next_source
 from eddyline.store.fold.entries import entries_of
-from eddyline.store.storage.layout import Layout, base_file, temporary
+from eddyline.store.storage.layout import Layout, base_file, temporary_file
 from eddyline.store.storage.segment.writer import write_segment
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim.fold import SimFold
@@ -52,7 +52,7 @@ async def land(link: Shard, fs: SimFs) -> None:
     source = next_source(topic)._replace(is_base=True, base_seq=SEQ)
     LAYOUT.make_topic_dir(fs, topic.id)
     path = base_file(LAYOUT.topic_dir(topic.id), SEQ, source.generation)
-    footer = write_segment(fs, temporary(path), source, [ENTRIES])
+    footer = write_segment(fs, temporary_file(path), source, [ENTRIES])
     assert footer is not None
     tables = link._engine.fold.new_tables(topic.id, LAYOUT.staging)
     tables.add(entries_of(ENTRIES))

@@ -13,7 +13,7 @@ import yaml
 
 from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE
 from eddyline.client.transport.access import ENVIRONMENT
-from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, load
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, load_settings
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.sources.sources_file import parse_sources
@@ -97,8 +97,8 @@ def test_every_template_is_rendered_by_some_value_set() -> None:
 def test_role_takes_every_setting_that_the_chart_gives_it(values: str, role: str) -> None:
     (pod,) = [pod for component, pod in pods(chart(values)) if component == role]
     variables = environ(pod)
-    common = load(CommonSettings, prefix=COMMON_PREFIX, environ=variables)
-    load(SETTINGS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=variables)
+    common = load_settings(CommonSettings, prefix=COMMON_PREFIX, environ=variables)
+    load_settings(SETTINGS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=variables)
     assert "-store-0." in common.store_addresses[0]
     assert not [name for name in variables if name.startswith("EDDYLINE_") and not name.startswith(_prefixes(role))]
 
@@ -114,7 +114,7 @@ def test_every_store_s_address_is_reported_in_order_and_its_pod_s_name_states_wh
     assert stateful["spec"]["replicas"] == 3
     for component, pod in pods(manifests):
         if component in SETTINGS:
-            common = load(CommonSettings, prefix=COMMON_PREFIX, environ=environ(pod))
+            common = load_settings(CommonSettings, prefix=COMMON_PREFIX, environ=environ(pod))
             hosts = [address.partition(".")[0] for address in common.store_addresses]
             assert hosts == [f"{name}-{shard}" for shard in range(3)]
             assert [StoreSettings(shard_index=host).shard for host in hosts] == [0, 1, 2]
@@ -211,7 +211,7 @@ def test_pod_has_time_to_drain_before_it_is_killed(values: str) -> None:
         (container,) = pod["containers"]
         command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
         assert command == "sleep"
-        settings = load(SETTINGS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ(pod))
+        settings = load_settings(SETTINGS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ(pod))
         assert isinstance(settings, (StoreSettings, IngestSettings, DeliverySettings))
         assert pod["terminationGracePeriodSeconds"] > int(seconds) + settings.stop_grace_ms / 1000 + 5
 

@@ -15,7 +15,7 @@ import yaml
 from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE
 from eddyline.client.transport.access import ENVIRONMENT
 from eddyline.core.make_keys import new_files
-from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, load
+from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings, load_settings
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.store.config import StoreSettings
@@ -106,7 +106,7 @@ def test_image_has_two_stages_of_one_base_and_runs_without_a_user(role: str) -> 
 def test_images_settings_are_the_roles_and_its_ports_the_charts(role: str) -> None:
     text = dockerfile(role)
     environ = dict(re.findall(r"\b(EDDYLINE_\w+)=(\S+)", text))
-    load(SERVERS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ)
+    load_settings(SERVERS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ)
     listens = {field.name: str(field.default) for field in dataclasses.fields(SERVERS[role]) if field.name == "listen"}
     port = int(listens["listen"].rpartition(":")[2])
     (exposed,) = re.findall(r"^EXPOSE (.*)$", text, re.MULTILINE)
@@ -142,7 +142,7 @@ def test_composed_command_finds_the_cluster_and_shows_a_key_that_is_made() -> No
     service = compose()["services"]["tools"]
     environ = {name: str(value) for name, value in service["environment"].items()}
     roles = {address.rpartition(":")[0]: address for address in environ[ADDRESS_VARIABLE].split(",")}
-    common = load(CommonSettings, prefix=COMMON_PREFIX, environ=composed_environ("store"))
+    common = load_settings(CommonSettings, prefix=COMMON_PREFIX, environ=composed_environ("store"))
     own = (*common.store_addresses, *common.ingest_addresses, *common.delivery_addresses)
     assert set(roles.values()) == set(own), "names of the network: it is told names of the network"
     assert set(environ) <= {ADDRESS_VARIABLE, *ENVIRONMENT.values()}
@@ -155,8 +155,8 @@ def test_composed_command_finds_the_cluster_and_shows_a_key_that_is_made() -> No
 @pytest.mark.parametrize("role", SERVERS)
 def test_composed_role_takes_its_settings(role: str) -> None:
     environ = composed_environ(role)
-    common = load(CommonSettings, prefix=COMMON_PREFIX, environ=environ)
-    load(SERVERS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ)
+    common = load_settings(CommonSettings, prefix=COMMON_PREFIX, environ=environ)
+    load_settings(SERVERS[role], prefix=f"EDDYLINE_{role.upper()}_", environ=environ)
     assert common.keys_file
     assert common.metrics_key_file
     assert {name.split("_")[1] for name in environ} == {"COMMON", role.upper()}
@@ -168,7 +168,7 @@ def test_composed_role_takes_its_settings(role: str) -> None:
 )
 @pytest.mark.parametrize("role", SERVERS)
 def test_clients_of_the_host_get_the_ports_that_are_published(role: str, variables: dict[str, str]) -> None:
-    common = load(CommonSettings, prefix=COMMON_PREFIX, environ=composed_environ(role, **variables))
+    common = load_settings(CommonSettings, prefix=COMMON_PREFIX, environ=composed_environ(role, **variables))
     for name, told, inside in (
         ("store", common.store_advertised_addresses, common.store_addresses),
         ("ingest", common.ingest_advertised_addresses, common.ingest_addresses),

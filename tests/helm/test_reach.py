@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from tests.support.kubernetes.helm import CHART, NAMESPACE, RELEASE, HelmFailed, environ, of_kind, pods, rendered, run
 from tests.support.kubernetes.kube_api import kube_api
 
@@ -263,7 +263,7 @@ def test_command_of_a_runbook_is_one_that_there_is(
     verbs = list(takewhile(lambda word: re.fullmatch(r"[a-z][a-z-]*", word), words))
     options = [word.split("=")[0] for word in words if word.startswith("--")]
     with pytest.raises(SystemExit) as ended:
-        parse([*verbs, "--help"])
+        parse_arguments([*verbs, "--help"])
     usage = capsys.readouterr().out
     assert ended.value.code == 0, book
     assert all(option in usage for option in options), f"{book}: {options}"

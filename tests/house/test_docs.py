@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE
-from eddyline.cli.main import parse, parser
+from eddyline.cli.main import parse_arguments, parser
 from eddyline.client.transport.access import ENVIRONMENT
 from eddyline.core.runtime.settings import COMMON_PREFIX, CommonSettings
 from eddyline.delivery import config as delivery_config
@@ -206,7 +206,7 @@ def test_every_named_verb_and_flag_of_the_command_exists(document: str) -> None:
 def test_every_command_line_in_documents_parses(document: str, capsys: pytest.CaptureFixture[str]) -> None:
     for line in re.findall(r"^    (?:\.venv/bin/)?eddyline (.*)$", text_of(document), re.MULTILINE):
         try:
-            parse(shlex.split(line, comments=True))
+            parse_arguments(shlex.split(line, comments=True))
         except SystemExit:
             pytest.fail(f"{line}: {capsys.readouterr().err}")
 

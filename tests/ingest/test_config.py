@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.core.runtime.settings import SettingsError, load
+from eddyline.core.runtime.settings import SettingsError, load_settings
 from eddyline.ingest.__main__ import main, masked_url, read_sources
 from eddyline.ingest.config import PREFIX, IngestSettings
 
@@ -51,7 +51,7 @@ def test_holder_is_the_same_after_a_restart_and_another_on_another_port() -> Non
 )
 def test_bad_settings_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=PREFIX + name):
-        load(IngestSettings, prefix=PREFIX, environ={PREFIX + name: value})
+        load_settings(IngestSettings, prefix=PREFIX, environ={PREFIX + name: value})
 
 
 def test_credentials_are_not_printed() -> None:

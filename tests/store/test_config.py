@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from eddyline.core.runtime.settings import SettingsError, load
+from eddyline.core.runtime.settings import SettingsError, load_settings
 from eddyline.store.config import PREFIX, StoreSettings
 
 
 def test_defaults_are_within_their_bounds() -> None:
-    settings = load(StoreSettings, prefix=PREFIX, environ={})
+    settings = load_settings(StoreSettings, prefix=PREFIX, environ={})
     assert settings.listen == "127.0.0.1:7701"
     assert settings.directory == Path.cwd() / "eddyline-data" / "store"
 
 
 def test_environment_sets_them() -> None:
     environ = {"EDDYLINE_STORE_LISTEN": "127.0.0.1:0", "EDDYLINE_STORE_TOPICS_MAX": "5", "OTHER": "x"}
-    settings = load(StoreSettings, prefix=PREFIX, environ=environ)
+    settings = load_settings(StoreSettings, prefix=PREFIX, environ=environ)
     assert (settings.listen, settings.topics_max) == ("127.0.0.1:0", 5)
 
 
@@ -41,4 +41,4 @@ def test_environment_sets_them() -> None:
 )
 def test_what_is_out_of_bounds_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"EDDYLINE_STORE_{name}"):
-        load(StoreSettings, prefix=PREFIX, environ={f"EDDYLINE_STORE_{name}": value})
+        load_settings(StoreSettings, prefix=PREFIX, environ={f"EDDYLINE_STORE_{name}": value})

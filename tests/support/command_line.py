@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from eddyline.cli.command import Context
-from eddyline.cli.main import parse, run_command
+from eddyline.cli.main import parse_arguments, run_command
 from eddyline.cli.terminal.output import Output
 from eddyline.client.connect import Client
 from eddyline.client.transport.topology import Channels, Topology
@@ -53,7 +53,7 @@ class Command:
 
     async def _run(self, output_format: OutputFormat, words: Sequence[str]) -> tuple[int, str]:
         stream = io.StringIO()
-        arguments = parse([*words, "-o", output_format, "--cluster", self.address])
+        arguments = parse_arguments([*words, "-o", output_format, "--cluster", self.address])
         context = Context(
             output=Output(output_format, stream=stream),
             environ={},

@@ -10,8 +10,8 @@ import pytest
 
 from eddyline.cli import command as verb
 from eddyline.cli.errors import failure_line
-from eddyline.cli.local_cluster.away import described, plain_text, unreachable_error, with_store_name
-from eddyline.cli.main import parse
+from eddyline.cli.local_cluster.away import describe_error, plain_text, unreachable_error, with_store_name
+from eddyline.cli.main import parse_arguments
 from eddyline.client.admin import sources
 from eddyline.client.transport.topology import Topology
 from eddyline.core import advice as table
@@ -119,9 +119,9 @@ def test_unreachable_store_of_a_topic_is_named() -> None:
 
 
 def test_outage_names_the_role_of_the_address_in_grpcs_text() -> None:
-    assert described(unanswered(REFUSED), TOPOLOGY) == "ingest at 10.0.0.7:7702: Failed to connect: refused"
-    assert described(NotReady(REFUSED), TOPOLOGY) == REFUSED
-    assert described(unanswered("Socket closed"), TOPOLOGY) == "Socket closed"
+    assert describe_error(unanswered(REFUSED), TOPOLOGY) == "ingest at 10.0.0.7:7702: Failed to connect: refused"
+    assert describe_error(NotReady(REFUSED), TOPOLOGY) == REFUSED
+    assert describe_error(unanswered("Socket closed"), TOPOLOGY) == "Socket closed"
     assert plain_text("no sign of life for 15 s") == "no sign of life for 15 s"
 
 
@@ -143,4 +143,4 @@ def test_no_verb_advises_itself(verb: str) -> None:
     [("topic get t", "topic get"), ("status", "status"), ("kv put b k v", "kv put"), ("read t", "read")],
 )
 def test_a_verb_knows_its_whole_name(line: str, verb: str) -> None:
-    assert parse(line.split()).verb == verb
+    assert parse_arguments(line.split()).verb == verb

@@ -8,7 +8,7 @@ import pytest
 
 from eddyline.cli.errors import EXIT_USAGE, CommandError
 from eddyline.cli.local_cluster.settings_check import client_of_own
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ KEY = {"EDDYLINE_KEY": "a-secret-of-somebody"}
 
 
 def shown(environ: dict[str, str], *words: str, verb: str = "demo") -> CallerAccess:
-    return client_of_own(parse([verb, *words]), environ)
+    return client_of_own(parse_arguments([verb, *words]), environ)
 
 
 @pytest.mark.parametrize("verb", ["demo", "drill"])

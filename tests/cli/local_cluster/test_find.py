@@ -15,7 +15,7 @@ from eddyline.cli.local_cluster.find import (
     ClusterPart,
     cluster_address,
     in_order,
-    numbered,
+    process_names,
     read_cluster_file,
 )
 from eddyline.cli.local_cluster.folder import (
@@ -124,8 +124,8 @@ def test_further_parts_have_ports_of_their_own_and_keep_them() -> None:
 
 
 def test_parts_are_in_order_and_read_back(tmp_path: Path) -> None:
-    names = [*numbered("store", 11), "nats", *numbered("delivery", 2), "ingest"]
-    assert in_order(reversed(names)) == ["nats", *numbered("store", 11), "ingest", "delivery", "delivery-1"]
+    names = [*process_names("store", 11), "nats", *process_names("delivery", 2), "ingest"]
+    assert in_order(reversed(names)) == ["nats", *process_names("store", 11), "ingest", "delivery", "delivery-1"]
     written = {name: ClusterPart(f"127.0.0.1:{port}", port) for port, name in enumerate(in_order(names), 1)}
     write_cluster_file(tmp_path, ClusterFile(written))
     assert read_cluster_file(tmp_path) == ClusterFile(written)

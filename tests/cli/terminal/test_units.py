@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.units import (
     commit_time_ns,
     duration_ms,
@@ -103,13 +103,13 @@ def test_a_negative_value_is_a_value_and_refused_as_one(
     words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse(["topic", "update", "t", *words.split()])
+        parse_arguments(["topic", "update", "t", *words.split()])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_value_that_begins_like_a_number_below_zero_is_appended() -> None:
-    assert parse(["append", "t", "-5s", "--key", "-1x"]).values == ["-5s"]
+    assert parse_arguments(["append", "t", "-5s", "--key", "-1x"]).values == ["-5s"]
 
 
 def test_count_of_one_is_singular() -> None:

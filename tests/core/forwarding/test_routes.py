@@ -19,8 +19,8 @@ from eddyline.core.forwarding.routes import (
     TOPIC_SERVICE,
     Route,
     methods_of,
-    source_of,
-    topic_of,
+    requested_source,
+    requested_topic,
 )
 from eddyline.v1 import apply_pb2, log_pb2, topic_pb2
 from tests.support.access import methods
@@ -68,8 +68,8 @@ def test_lists_of_calls_that_roles_take_are_of_the_contract() -> None:
 @pytest.mark.parametrize("path", sorted(METHODS))
 def test_every_request_of_a_topic_or_source_route_names_it(path: str) -> None:
     place, request = ROUTES[path], parsed(path, naming(path))
-    assert topic_of(path, request) == ("t" if place in (Route.TOPIC, Route.NEW_SOURCE, Route.EACH) else None)
-    assert source_of(path, request) == ("s" if place in (Route.SOURCE, Route.NEW_SOURCE) else None)
+    assert requested_topic(path, request) == ("t" if place in (Route.TOPIC, Route.NEW_SOURCE, Route.EACH) else None)
+    assert requested_source(path, request) == ("s" if place in (Route.SOURCE, Route.NEW_SOURCE) else None)
 
 
 @pytest.mark.parametrize("path", sorted(METHODS))
@@ -84,6 +84,6 @@ def test_calls_that_name_a_topic_or_source_of_a_store_are_routed(path: str) -> N
 
 def test_a_step_that_names_nothing_has_no_topic() -> None:
     append = SplitRequest(log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch()))
-    assert topic_of(f"/{LOG_SERVICE}/AppendStream", append) is None
+    assert requested_topic(f"/{LOG_SERVICE}/AppendStream", append) is None
     grant = apply_pb2.FollowTopicsRequest(credit_bytes=1)
-    assert topic_of("/eddyline.v1.ApplyService/FollowTopics", grant) is None
+    assert requested_topic("/eddyline.v1.ApplyService/FollowTopics", grant) is None

@@ -10,8 +10,8 @@ from eddyline.core.runtime.settings import (
     CommonSettings,
     SettingsError,
     check_range,
-    load,
     load_common,
+    load_settings,
     masked,
     non_default,
 )
@@ -37,7 +37,7 @@ class Example:
 
 def loaded(**environ: str) -> Example:
     names = {PREFIX + name: value for name, value in environ.items()}
-    return load(Example, prefix=PREFIX, environ={"PATH": "/bin", PREFIX + "DATA_DIR": "/d"} | names)
+    return load_settings(Example, prefix=PREFIX, environ={"PATH": "/bin", PREFIX + "DATA_DIR": "/d"} | names)
 
 
 def test_unset_names_keep_their_defaults() -> None:
@@ -71,7 +71,7 @@ def test_size_has_a_unit_or_is_a_number_of_bytes(text: str, size: int) -> None:
 
 def test_a_missing_required_setting_is_named() -> None:
     with pytest.raises(SettingsError, match="EDDYLINE_ROLE_DATA_DIR is required"):
-        load(Example, prefix=PREFIX, environ={})
+        load_settings(Example, prefix=PREFIX, environ={})
 
 
 def test_a_misspelt_name_is_refused_with_the_one_that_was_meant() -> None:

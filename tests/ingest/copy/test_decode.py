@@ -17,7 +17,7 @@ from eddyline.ingest.copy.decode import (
     parse_headers,
     parse_status,
 )
-from eddyline.ingest.nats.stream import time_ns
+from eddyline.ingest.nats.stream import server_time_ns
 
 
 def block(*lines: bytes) -> bytes:
@@ -115,8 +115,8 @@ def test_statuses_are_read_with_their_figures() -> None:
 
 
 def test_server_times_are_exact_to_the_nanosecond() -> None:
-    assert time_ns("1970-01-01T00:00:01.000000002Z") == 1_000_000_002
-    assert time_ns("1970-01-01T00:00:01.5Z") == 1_500_000_000
-    assert time_ns("1970-01-01T00:00:01Z") == 1_000_000_000
+    assert server_time_ns("1970-01-01T00:00:01.000000002Z") == 1_000_000_002
+    assert server_time_ns("1970-01-01T00:00:01.5Z") == 1_500_000_000
+    assert server_time_ns("1970-01-01T00:00:01Z") == 1_000_000_000
     with pytest.raises(ValueError, match="not a UTC time"):
-        time_ns("1970-01-01")
+        server_time_ns("1970-01-01")

@@ -13,7 +13,7 @@ from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.record import Op
 from eddyline.ingest.copy.dead_letters import LETTERS_AT_ONCE, LETTERS_CONFIG
 from eddyline.ingest.copy.filter import Filter
-from eddyline.ingest.sources.creation import check_definition, create_source
+from eddyline.ingest.sources.creation import check_new_source, create_source
 from tests.support.sim.cut_link import CutLink
 
 if TYPE_CHECKING:
@@ -440,7 +440,7 @@ async def test_kinds_of_topics_must_fit(sources: SourceKit) -> None:
 )
 def test_definitions_that_cannot_be_are_refused(definition: SourceDefinition) -> None:
     with pytest.raises(InvalidArgument):
-        check_definition(definition)
+        check_new_source(definition)
 
 
 @pytest.mark.parametrize(

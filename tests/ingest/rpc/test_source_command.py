@@ -9,7 +9,7 @@ import pytest
 from nats.js.api import KeyValueConfig, StreamConfig
 
 from eddyline.cli.errors import failure_line
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.core.errors import NotKv, SourceExists, SourceNotFound
 from eddyline.core.forwarding.stats import ForwardedCalls
 from eddyline.core.telemetry import names as telemetry
@@ -203,6 +203,6 @@ def test_update_without_a_change_or_with_two_is_wrong_usage(
     words: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse(["source", "update", "certs", *words])
+        parse_arguments(["source", "update", "certs", *words])
     assert ended.value.code == 2
     assert output in capsys.readouterr().err

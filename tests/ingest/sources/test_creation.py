@@ -12,7 +12,7 @@ from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Op, Record
-from eddyline.ingest.sources.creation import check_definition, create_source
+from eddyline.ingest.sources.creation import check_new_source, create_source
 from tests.support.store.simulated import sim_store
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ async def test_topic_with_a_source_is_not_deleted_if_the_call_excludes_it() -> N
 @pytest.mark.parametrize("bucket", ["", "a.b", "b" * 256])
 def test_bucket_that_no_store_takes_is_refused_before_anything_is_made(bucket: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
-        check_definition(SourceDefinition("certs", "certs", bucket))
+        check_new_source(SourceDefinition("certs", "certs", bucket))
     assert raised.value.metadata == {"field": "bucket", "bucket": bucket}
 
 
 def test_longest_bucket_name_is_accepted() -> None:
-    check_definition(SourceDefinition("certs", "certs", "b" * 255))
+    check_new_source(SourceDefinition("certs", "certs", "b" * 255))

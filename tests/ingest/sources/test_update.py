@@ -20,7 +20,7 @@ from eddyline.core.errors import (
 from eddyline.core.model.source import SourceChange, SourceDefinition
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.ingest.copy.dead_letters import LETTERS_CONFIG
-from eddyline.ingest.rpc.source_service import change_of
+from eddyline.ingest.rpc.source_service import source_change_from_pb
 from eddyline.ingest.sources.creation import update_source
 from eddyline.v1 import apply_pb2, source_pb2
 from tests.support.ingest.kit import LEASE_MS
@@ -189,7 +189,7 @@ def test_what_is_settled_is_refused_by_its_name_with_what_to_do(requested: dict[
     definition = apply_pb2.SourceDefinition(**requested)  # type: ignore[arg-type]  # one field of any type
     request = source_pb2.UpdateSourceRequest(source="s", definition=definition)
     with pytest.raises(InvalidArgument, match="make another source, with a topic of its own") as refused:
-        change_of(request, KNOWN)
+        source_change_from_pb(request, KNOWN)
     assert refused.value.metadata == {"field": field}
 
 
@@ -203,9 +203,9 @@ def test_update_with_an_unchanged_definition_and_another_policy_is_accepted() ->
         on_recreated=apply_pb2.SOURCE_POLICY_RESYNC,
     )
     request = source_pb2.UpdateSourceRequest(source="s", definition=definition)
-    assert change_of(request, KNOWN) == SourceChange(on_recreated="RESYNC")
+    assert source_change_from_pb(request, KNOWN) == SourceChange(on_recreated="RESYNC")
     request.clear_dead_letter_topic = True
-    assert change_of(request, replace(KNOWN, dead_letter_topic="x")) == SourceChange(None, "RESYNC", "")
+    assert source_change_from_pb(request, replace(KNOWN, dead_letter_topic="x")) == SourceChange(None, "RESYNC", "")
     request.definition.dead_letter_topic = "y"
     with pytest.raises(InvalidArgument):
-        change_of(request, KNOWN)
+        source_change_from_pb(request, KNOWN)

@@ -18,7 +18,7 @@ import pytest
 
 from eddyline.cli.command import Context
 from eddyline.cli.errors import CommandError
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.output import Output
 from eddyline.client.connect import connect
 from eddyline.core.errors import TopicNotFound
@@ -38,7 +38,7 @@ Lines = list[dict[str, object]]
 async def export(topic: str, out: Path, address: str) -> tuple[int, Lines]:
     """The verb in this process: its exit code, and its lines of JSON."""
     stream = io.StringIO()
-    arguments = parse(["export", topic, "--out", str(out), "--cluster", address, "-o", "json"])
+    arguments = parse_arguments(["export", topic, "--out", str(out), "--cluster", address, "-o", "json"])
     context = Context(
         output=Output("json", stream=stream),
         environ={},

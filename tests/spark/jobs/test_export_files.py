@@ -19,7 +19,7 @@ from eddyline.export.manifest import (
     plan_from_json,
     plan_name,
     plan_to_json,
-    temporary,
+    temporary_names,
     topic_dir,
 )
 from eddyline.export.split.pieces import TopicSplit
@@ -92,7 +92,7 @@ def test_leftovers_are_those_of_the_range_alone() -> None:
         "topic=routes/day=2026-01-01/somebody-elses.parquet",
     ]
     assert leftovers([kept, stale, begun, *others], span, [kept]) == [stale]
-    assert temporary([kept, stale, begun, *others]) == [begun]
+    assert temporary_names([kept, stale, begun, *others]) == [begun]
 
 
 def test_a_topics_directory_reads_in_hives_form() -> None:

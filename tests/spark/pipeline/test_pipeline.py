@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from eddyline.spark.pipeline.certificates import by_month, newest, parse, parsed
+from eddyline.spark.pipeline.certificates import by_month, newest, parse_value, parsed
 from eddyline.spark.pipeline.changes import per_key_and_hour, per_time
 from eddyline.spark.pipeline.pictures import draw_changes, draw_expiry
 
@@ -50,9 +50,14 @@ def certificate(expires: datetime.datetime) -> bytes:
 
 
 def test_a_value_is_a_certificate_or_gives_the_reason() -> None:
-    assert parse(b"k", certificate(NOON)) == {"key": "k", "subject": "CN=a test's", "expires": NOON, "month": "2026-03"}
+    assert parse_value(b"k", certificate(NOON)) == {
+        "key": "k",
+        "subject": "CN=a test's",
+        "expires": NOON,
+        "month": "2026-03",
+    }
     for data in (None, b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
-        assert parse(b"\xff", data)["error"]
+        assert parse_value(b"\xff", data)["error"]
 
 
 async def test_certificates_are_counted_by_the_newest_value_of_each_key(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from eddyline.core.errors import EddylineError
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import META_ENTRIES_MAX, MetaEntry, Op, Record
-from eddyline.spark.writer.rows import WRITTEN, batch_of, check_columns
+from eddyline.spark.writer.rows import WRITTEN, check_columns, rows_to_batch
 from tests.support.models.batches import appends, buffers_of
 from tests.support.spark.arrow_rows import META, ROW_SCHEMA, rows_of
 
@@ -38,26 +38,26 @@ def test_rows_are_what_the_client_would_append(records: list[Record], kind: Kind
     records = as_of_kind(records, kind)
     rows = rows_of(records)
     check_columns(rows.schema, kind, "t")
-    made = batch_of(rows.slice(min(cut, len(records))), kind)
+    made = rows_to_batch(rows.slice(min(cut, len(records))), kind)
     assert buffers_of(made) == buffers_of(Batch.from_rows(records[cut:]))
 
 
 @pytest.mark.parametrize("text", [pa.utf8(), pa.large_utf8()])
 def test_strings_are_taken_as_their_bytes(text: pa.DataType) -> None:
     rows = pa.record_batch({"key": pa.array(["é", None, ""], text), "data": pa.array([None, "", "x"], text)})
-    made = batch_of(rows, Kind.LOG).to_rows()
+    made = rows_to_batch(rows, Kind.LOG).to_rows()
     assert [(record.key, record.data) for record in made] == [("é".encode(), None), (None, b""), (b"", b"x")]
 
 
 def test_a_null_op_is_the_topics_own() -> None:
     rows = pa.record_batch({"key": pa.array(["a", "b"]), "op": pa.array([None, "DELETE"])})
-    assert [record.op for record in batch_of(rows, Kind.KV).to_rows()] == [Op.PUT, Op.DELETE]
-    assert batch_of(rows.slice(0, 1), Kind.LOG).ops is None
+    assert [record.op for record in rows_to_batch(rows, Kind.KV).to_rows()] == [Op.PUT, Op.DELETE]
+    assert rows_to_batch(rows.slice(0, 1), Kind.LOG).ops is None
 
 
 def test_a_timestamp_becomes_nanoseconds_and_null_unknown() -> None:
     moments = pa.array([1_000_001, None, -5], pa.timestamp("us", tz="Europe/Berlin"))
-    made = batch_of(pa.record_batch({"data": pa.array(["a", "b", "c"]), "source_ts": moments}), Kind.LOG).to_rows()
+    made = rows_to_batch(pa.record_batch({"data": pa.array(["a", "b", "c"]), "source_ts": moments}), Kind.LOG).to_rows()
     assert [record.source_ts_ns for record in made] == [1_000_001_000, 0, -5_000]
 
 
@@ -65,7 +65,7 @@ def test_a_null_with_bytes_under_it_is_absent() -> None:
     values = pa.array([b"a", b"hidden", b"c"])
     validity = pa.py_buffer(bytes([0b101]))
     hidden = pa.Array.from_buffers(pa.binary(), 3, [validity, *values.buffers()[1:]])
-    made = batch_of(pa.record_batch({"data": hidden}), Kind.LOG)
+    made = rows_to_batch(pa.record_batch({"data": hidden}), Kind.LOG)
     assert [record.data for record in made.to_rows()] == [b"a", None, b"c"]
     assert buffers_of(made) == buffers_of(Batch.from_rows([Record(data=b"a"), Record(), Record(data=b"c")]))
 
@@ -132,7 +132,7 @@ def test_a_wrong_row_is_reported_with_its_ordinal(
     columns: dict[str, pa.Array], kind: Kind, reason: str, named: str
 ) -> None:
     with pytest.raises(EddylineError) as raised:
-        batch_of(pa.record_batch(columns), kind, 70)
+        rows_to_batch(pa.record_batch(columns), kind, 70)
     assert (raised.value.reason, raised.value.metadata["index"]) == (reason, "71")
     assert raised.value.message.startswith(named)
 
@@ -169,4 +169,4 @@ def test_every_written_column_is_documented() -> None:
 def test_meta_keeps_its_order_and_repeats() -> None:
     meta = (MetaEntry("b", b"1"), MetaEntry("a", b""), MetaEntry("b", b"2"))
     records = [Record(data=b"", meta=meta), Record(data=b""), Record(data=b"", meta=meta[:1])]
-    assert batch_of(rows_of(records), Kind.LOG).to_rows() == records
+    assert rows_to_batch(rows_of(records), Kind.LOG).to_rows() == records

@@ -21,7 +21,7 @@ from eddyline.core.runtime.fs import RealFs
 from eddyline.store.artifacts import job
 from eddyline.store.artifacts.job import ArtifactJob
 from eddyline.store.artifacts.local_store import LocalArtifactStore
-from eddyline.store.artifacts.manifest import topic_key
+from eddyline.store.artifacts.manifest import topic_dir_name
 from eddyline.store.fold.fold import FoldFailed
 from tests.support.sim.faulty_fs import Fault, FaultyFs
 from tests.support.store.artifacts import exported, fold_of, imported
@@ -70,7 +70,7 @@ async def test_export_failed_by_the_disk_keeps_the_previous_artifact(tmp_path: P
             assert failed
         assert done.artifact.fold_seq == 3
         assert first.name in {artifact.name for artifact in await link.list_artifacts("kv")}
-        directory = root / topic_key("kv")
+        directory = root / topic_dir_name("kv")
         assert {path.name for path in directory.iterdir() if path.name.startswith(".")} == {".lock"}
         await kv_topic(link, "copy")
         await imported(link, "copy", from_topic="kv")

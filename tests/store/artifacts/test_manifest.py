@@ -20,7 +20,7 @@ from eddyline.store.artifacts.manifest import (
     hash_of,
     is_older,
     pointer_to,
-    topic_key,
+    topic_dir_name,
 )
 from tests.support.golden import golden
 
@@ -117,8 +117,8 @@ def test_manifest_of_another_artifact_is_refused() -> None:
 
 
 def test_directory_names_do_not_contain_topic_names() -> None:
-    assert topic_key("../../x").isalnum()
-    assert topic_key("a") != topic_key("A")
+    assert topic_dir_name("../../x").isalnum()
+    assert topic_dir_name("a") != topic_dir_name("A")
 
 
 @pytest.mark.parametrize(

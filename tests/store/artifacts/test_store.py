@@ -18,7 +18,7 @@ from eddyline.store.artifacts.manifest import (
     artifact_name,
     encode_manifest,
     hash_of,
-    topic_key,
+    topic_dir_name,
 )
 from eddyline.store.artifacts.object_store import ObjectArtifactStore, open_remote
 from eddyline.store.artifacts.store import GRACE_MS
@@ -122,7 +122,7 @@ def test_second_exporter_to_a_directory_is_refused_with_a_delay(tmp_path: Path) 
 
 def test_remains_of_a_crash_are_removed_by_the_next_export(tmp_path: Path) -> None:
     artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
-    directory = tmp_path / "artifacts" / topic_key("kv")
+    directory = tmp_path / "artifacts" / topic_dir_name("kv")
     for name in (".draft", ".gone"):
         (directory / name / "data").mkdir(parents=True)
         (directory / name / "data" / "000000.sst").write_bytes(DATA)
@@ -169,9 +169,9 @@ def test_object_store_without_conditional_puts_is_refused_before_any_write(tmp_p
 def test_damaged_pointer_is_replaced(artifact_store: ArtifactStore, tmp_path: Path) -> None:
     publish(artifact_store, manifest_of(9))
     if isinstance(artifact_store, ObjectArtifactStore):
-        obstore.put(artifact_store._store, f"{topic_key('kv')}/latest", b"junk")
+        obstore.put(artifact_store._store, f"{topic_dir_name('kv')}/latest", b"junk")
     else:
-        (tmp_path / "artifacts" / topic_key("kv") / "latest").write_bytes(b"junk")
+        (tmp_path / "artifacts" / topic_dir_name("kv") / "latest").write_bytes(b"junk")
     with pytest.raises(ArtifactInvalid):
         artifact_store.pointer("kv")
     assert artifact_store.prune("kv", keep=1, now_ms=FAR) == 0

@@ -10,7 +10,7 @@ from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import MetaEntry, Op, Record
-from eddyline.store.fold.entries import batch_of
+from eddyline.store.fold.entries import entries_to_batch
 
 SEQS = st.sampled_from([1, 2, 3, 1 << 63, (1 << 64) - 1])
 TIMES = st.sampled_from([0, 5, -5, (1 << 63) - 1])
@@ -29,7 +29,7 @@ RICH = st.tuples(
 
 @given(st.lists(PLAIN, max_size=8) | st.lists(RICH, max_size=8) | st.lists(PLAIN | RICH, max_size=8))
 def test_batch_of_entries_equals_the_batch_of_the_rows(records: list[Record]) -> None:
-    batch = batch_of([record.key or b"" for record in records], [encode_entry(record) for record in records])
+    batch = entries_to_batch([record.key or b"" for record in records], [encode_entry(record) for record in records])
     assert batch == Batch.from_rows(records)
     assert batch == batch.canonical()
 
@@ -39,4 +39,4 @@ def test_damaged_entry_raises(wrong: bytes) -> None:
     good = encode_entry(Record(1, 1, 0, Op.PUT, b"a", b"b"))
     for values in ([wrong], [good, wrong], [wrong, good + bytes(40)]):
         with pytest.raises(DataCorrupt):
-            batch_of([b"k"] * len(values), values)
+            entries_to_batch([b"k"] * len(values), values)

@@ -16,7 +16,7 @@ from eddyline.core.records.record import Gap, GapReason, Op, Record
 from eddyline.core.runtime.fs import Locked
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.log.append import AppendRequest, WriterPosition
-from eddyline.store.log.control import topic_body, topic_of
+from eddyline.store.log.control import topic_body, topic_from_body
 from eddyline.store.log.table import TopicTable
 from eddyline.store.log.topic import RESERVATION_SEQS
 from eddyline.store.recovery.replay import check_follows
@@ -396,7 +396,7 @@ async def test_each_start_has_a_number_of_its_own() -> None:
 
 async def test_missing_frame_in_the_middle_of_a_topic_is_corruption() -> None:
     table = TopicTable(0)
-    topic = topic_of(1, dict(topic_body("log", Kind.LOG, TopicConfig())), 0, table.key_budget)
+    topic = topic_from_body(1, dict(topic_body("log", Kind.LOG, TopicConfig())), 0, table.key_budget)
     topic.head_seq = 3
     with pytest.raises(DataCorrupt, match="frames between them are missing"):
         check_follows(topic, rows("a").with_seqs(5, 0), Location(2, 80, 96))

@@ -17,7 +17,7 @@ from eddyline.store.storage.layout import (
     parse_temporary,
     parse_topic_dir,
     segment_file,
-    temporary,
+    temporary_file,
 )
 from tests.support.sim.fs import SimFs
 
@@ -43,11 +43,11 @@ def test_segments_sort_by_their_first_seq() -> None:
 
 def test_temporary_name_gives_the_final_name() -> None:
     segment = segment_file(DIRECTORY, SegmentId(1, 2, 3))
-    assert temporary(segment).parent == DIRECTORY
-    assert parse_temporary(temporary(segment).name) == segment.name
-    assert parse_segment_name(temporary(segment).name) is None
+    assert temporary_file(segment).parent == DIRECTORY
+    assert parse_temporary(temporary_file(segment).name) == segment.name
+    assert parse_segment_name(temporary_file(segment).name) is None
     base = base_file(DIRECTORY, 1, 2)
-    assert parse_temporary(temporary(base).name) == base.name
+    assert parse_temporary(temporary_file(base).name) == base.name
 
 
 @pytest.mark.parametrize("name", ["x.tmp", "seg-1-2-3.arrow.tmp", "seg-1-2-3.arrow", "identity.tmp", ".tmp", "A" * 16])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eddyline.core.errors import TooManyScans
 from eddyline.core.records.fold_entry import decode_entry
-from eddyline.store.fold.entries import batch_of
+from eddyline.store.fold.entries import entries_to_batch
 from eddyline.store.fold.fold import (
     RETRY_AFTER_MS,
     VIEWS_MAX,
@@ -246,7 +246,7 @@ class _SimView:
 
     def next_batch(self, entries_max: int, bytes_max: int) -> Batch:
         entries = self._next_entries(entries_max, bytes_max)
-        return batch_of([key for key, _ in entries], [value for _, value in entries])
+        return entries_to_batch([key for key, _ in entries], [value for _, value in entries])
 
     def _next_entries(self, entries_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         assert entries_max > 0

@@ -17,7 +17,7 @@ from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Record
 from eddyline.core.runtime.clock import SystemClock
 from eddyline.spark.writer.partition import PartitionWriter, Target
-from eddyline.spark.writer.store_channel import open_link
+from eddyline.spark.writer.store_channel import open_store_channel
 from tests.support.cluster.processes import free_address, store_process
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class TopicAt(NamedTuple):
 
     def make(self) -> TopicInfo:
         """Create it."""
-        with open_link([self.address], self.topic) as link:
+        with open_store_channel([self.address], self.topic) as link:
             return link.create_topic(self.kind)
 
     def info(self) -> TopicInfo:
         """As it is now."""
-        with open_link([self.address], self.topic) as link:
+        with open_store_channel([self.address], self.topic) as link:
             return link.get_topic()
 
     async def records(self) -> list[Record]:
@@ -91,7 +91,7 @@ class KillableStore:
         self._process = subprocess.Popen([sys.executable, "-m", "eddyline.store"], env=self._environment)
         for _ in range(TURNS_MAX):
             try:
-                with open_link([self.address], "any") as link:
+                with open_store_channel([self.address], "any") as link:
                     link.get_topic()
             except TopicNotFound:
                 return

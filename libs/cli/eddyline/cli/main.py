@@ -125,7 +125,7 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read one command line; wrong usage ends the process with exit code 2."""
     whole = parser()
     arguments, rest = whole.parse_known_args(argv)
@@ -154,7 +154,7 @@ def run_command(argv: Sequence[str], *, run_loop: RunLoop) -> int:
         SystemExit: with the exit code, after --help, --version and wrong usage.
     """
     try:
-        arguments = parse(argv)
+        arguments = parse_arguments(argv)
     except SystemExit as ended:
         raise SystemExit(flushed_exit_code(ended.code if isinstance(ended.code, int) else EXIT_FAILED)) from None
     except CommandError as error:

@@ -164,7 +164,7 @@ def leftovers(names: Iterable[str], span: Span, kept: Iterable[str]) -> list[str
     return found
 
 
-def temporary(names: Iterable[str]) -> list[str]:
+def temporary_names(names: Iterable[str]) -> list[str]:
     """Of a topic's files those that were never finished, or are being written."""
     return [name for name in names if _TEMPORARY.fullmatch(name.rpartition("/")[2])]
 

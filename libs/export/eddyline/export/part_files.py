@@ -78,7 +78,7 @@ class PartFiles:
         self.files.append(PartFile(name, day, *written))
 
 
-def described(out: OutDir, name: str) -> PartFile:
+def read_part_file(out: OutDir, name: str) -> PartFile:
     """A finished file as it says of itself."""
     return PartFile(name, name.rpartition("/")[0].rpartition("day=")[2], *read_back(out, name))
 

@@ -28,7 +28,7 @@ from eddyline.core.runtime.clock import SystemClock
 from eddyline.export import manifest as files
 from eddyline.export.manifest import LostRange, Manifest, PartFile, Plan, Span
 from eddyline.export.out_dir import OutDir
-from eddyline.export.part_files import described
+from eddyline.export.part_files import read_part_file
 from eddyline.export.split.pieces import TopicSplit
 from eddyline.export.split.plan import BYTES_PER_SPLIT, RECORDS_PER_SPLIT, plan_pieces
 
@@ -286,7 +286,9 @@ def _kept_parts(out: OutDir, plan: Plan) -> tuple[PartFile, ...]:
 
     span = plan.span
     of_span = files.leftovers(out.files(files.topic_dir(span.topic)), span, ())
-    return tuple(described(out, name) for name in of_span if name.endswith(".parquet") and files.NO_DAY not in name)
+    return tuple(
+        read_part_file(out, name) for name in of_span if name.endswith(".parquet") and files.NO_DAY not in name
+    )
 
 
 def _manifest_of(plan: Plan, lines: Sequence[Line]) -> Manifest:

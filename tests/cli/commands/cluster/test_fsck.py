@@ -13,7 +13,7 @@ import pytest
 from eddyline.cli.command import Context
 from eddyline.cli.commands.cluster import fsck
 from eddyline.cli.errors import CommandError
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.output import Output
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 
@@ -40,7 +40,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def check(*words: str) -> int:
-    arguments = parse(["fsck", *words])
+    arguments = parse_arguments(["fsck", *words])
     context = Context(
         output=Output(arguments.output, stream=io.StringIO()),
         environ={},

@@ -13,7 +13,7 @@ import pytest
 from eddyline.cli.command import Context
 from eddyline.cli.commands.data.edge_follow import Steps
 from eddyline.cli.errors import CommandError
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.output import Output
 from eddyline.client.local_fold.file import write_base
 from eddyline.client.local_fold.follow import FoldStep
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 async def run(*words: str, clock: ManualClock | None = None, output_format: OutputFormat = "json") -> tuple[int, str]:
     stream = io.StringIO()
-    arguments = parse(["edge", *words, "-o", output_format])
+    arguments = parse_arguments(["edge", *words, "-o", output_format])
     context = Context(Output(output_format, stream=stream), {}, clock or ManualClock(), SystemHost(), random.Random(1))
     return await arguments.run(arguments, context), stream.getvalue()
 

@@ -13,7 +13,7 @@ import pytest
 from eddyline.cli.command import Context
 from eddyline.cli.commands.data.kv import _Stop
 from eddyline.cli.errors import CommandError, failure_line
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.output import Output
 from eddyline.core.errors import ApplyPending, BucketNotCopied, KeyExists, RevisionMismatch, WriteUnknown
 from eddyline.core.runtime.clock import SystemClock, SystemHost
@@ -35,7 +35,7 @@ class Shell:
     async def __call__(self, *words: str) -> dict[str, object]:
         """The output, as JSON."""
         stream = io.StringIO()
-        arguments = parse(["kv", *words, "-o", "json", "--cluster", self._address])
+        arguments = parse_arguments(["kv", *words, "-o", "json", "--cluster", self._address])
         context = Context(Output("json", stream=stream), {}, SystemClock(), SystemHost(), random.Random(1))
         assert await arguments.run(arguments, context) == 0
         said: dict[str, object] = json.loads(stream.getvalue())
@@ -96,7 +96,7 @@ async def test_interrupted_wait_reports_the_write_as_done(
             await served.copies()
             await served.client.sources.pause("b")
             stream = io.StringIO()
-            arguments = parse(["kv", "put", "b", "k", "1", "--wait-applied", "--cluster", served.address])
+            arguments = parse_arguments(["kv", "put", "b", "k", "1", "--wait-applied", "--cluster", served.address])
             context = Context(Output(output, stream=stream), {}, SystemClock(), SystemHost(), random.Random(1))
             async with asyncio.TaskGroup() as group:
                 put = group.create_task(arguments.run(arguments, context))
@@ -157,7 +157,7 @@ async def test_get_of_a_copied_key_prints_nats_revision_and_time(
 
 
 def test_a_file_that_is_too_long_or_missing_is_refused(tmp_path: Path) -> None:
-    arguments = parse(["kv", "put", "b", "k", "--file", str(tmp_path / "none")])
+    arguments = parse_arguments(["kv", "put", "b", "k", "--file", str(tmp_path / "none")])
     coroutine = arguments.run(arguments, None)
     with pytest.raises(CommandError, match="cannot be read"):
         coroutine.send(None)
@@ -177,7 +177,7 @@ def test_a_file_that_is_too_long_or_missing_is_refused(tmp_path: Path) -> None:
 )
 def test_wrong_usage_is_refused(line: str) -> None:
     with pytest.raises(SystemExit):
-        parse(["kv", *line.split()])
+        parse_arguments(["kv", *line.split()])
 
 
 def test_a_write_that_is_done_or_may_be_is_not_advised_to_be_repeated() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from eddyline.cli.errors import CommandError
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.output import Output
 from eddyline.core.records.record import DATA_META_BYTES_MAX
 from tests.support.command_line import command_on_a_store
@@ -54,7 +54,7 @@ async def test_file_that_is_too_long_or_missing_reaches_no_cluster(size: int | N
     path = tmp_path / "value"
     if size is not None:
         path.write_bytes(b"x" * size)
-    arguments = parse(["append", "t", "--file", str(path)])
+    arguments = parse_arguments(["append", "t", "--file", str(path)])
     with pytest.raises(CommandError, match=r"value (is longer than 1048576 bytes|cannot be read: No such file)"):
         await arguments.run(arguments, None)
 
@@ -74,6 +74,6 @@ async def test_file_that_is_too_long_or_missing_reaches_no_cluster(size: int | N
 )
 def test_contradictory_arguments_are_wrong_usage(line: str, trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse(line.split())
+        parse_arguments(line.split())
     assert ended.value.code == 2
     assert trouble in capsys.readouterr().err

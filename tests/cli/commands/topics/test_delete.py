@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.cli.errors import CommandError
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.cli.terminal.confirm import confirm
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.deletion import DeleteResult
@@ -168,7 +168,7 @@ async def test_terminal_prompts_and_accepts_no(
 
 
 async def test_silent_command_ends_on_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = parse(["delete", "t", "--before", "8"])
+    arguments = parse_arguments(["delete", "t", "--before", "8"])
     with terminal(monkeypatch):
         async with asyncio.TaskGroup() as group:
             asking = group.create_task(confirm("sure?", arguments))
@@ -179,5 +179,5 @@ async def test_silent_command_ends_on_a_signal(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_script_is_not_prompted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    await confirm("sure?", parse(["delete", "t", "--before", "8"]))
+    await confirm("sure?", parse_arguments(["delete", "t", "--before", "8"]))
     assert capsys.readouterr().err == ""

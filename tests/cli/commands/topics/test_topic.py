@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.cli.commands.topics.topic_settings import change_of, kept_text
+from eddyline.cli.commands.topics.topic_settings import config_change_from_args, kept_text
 from eddyline.cli.errors import CommandError
-from eddyline.cli.main import parse
+from eddyline.cli.main import parse_arguments
 from eddyline.core.errors import TopicFull
 from eddyline.core.model.deletion import EraseProgress
 from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig, TopicInfo
@@ -23,7 +23,7 @@ INFO = TopicInfo("t", 7, Kind.LOG, CONFIG, 9, 5, "", 1, 4, 5, 320, 2)
 
 
 def change(line: str) -> ConfigChange:
-    return change_of(parse(["topic", "update", "t", *line.split()]))
+    return config_change_from_args(parse_arguments(["topic", "update", "t", *line.split()]))
 
 
 def test_a_flag_that_is_left_out_keeps_its_value() -> None:

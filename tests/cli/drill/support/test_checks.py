@@ -10,7 +10,7 @@ from eddyline.cli.drill.support.checks import (
     messages_of,
     same_values,
 )
-from eddyline.cli.drill.support.writers import Put, numbered
+from eddyline.cli.drill.support.writers import Put, numbered_record
 from eddyline.core.records.record import Gap, GapReason, Op, Record
 
 
@@ -19,7 +19,7 @@ def seqs(*numbers: int) -> list[Record | Gap]:
 
 
 def appended(*numbers: int) -> list[Record | Gap]:
-    return [numbered("w", number)._replace(seq=seq) for seq, number in enumerate(numbers, 1)]
+    return [numbered_record("w", number)._replace(seq=seq) for seq, number in enumerate(numbers, 1)]
 
 
 def revision(number: int, key: bytes, value: bytes | None) -> Record:

@@ -21,7 +21,7 @@ from eddyline.store.storage.wal.frame import (
     WalFrame,
     append_body,
     control_body,
-    parse,
+    parse_frame,
     seal,
 )
 from tests.support.storage.changed_frames import reseal
@@ -57,7 +57,7 @@ def mark_of(count: int, key: tuple[bytes, bytes], move: tuple[str, int, bytes, b
 
 
 def parsed(frame: bytes) -> WalFrame:
-    return parse(frame, 0, **PLACE)
+    return parse_frame(frame, 0, **PLACE)
 
 
 @given(st.lists(records, max_size=12), st.integers(1, 2**64 - 20), st.integers(-(2**63), 2**63 - 1))
@@ -159,13 +159,13 @@ def test_parse_copies_nothing() -> None:
 def test_frame_is_valid_only_where_it_was_written(elsewhere: dict[str, int]) -> None:
     frame = sealed(every_body()[0])
     with pytest.raises(BadFrame, match="wrong checksum") as caught:
-        parse(frame, 0, **{**PLACE, **elsewhere})
+        parse_frame(frame, 0, **{**PLACE, **elsewhere})
     assert not caught.value.verified
 
 
 def test_frame_is_parsed_inside_a_larger_buffer() -> None:
     frames = [seal(body, **PLACE, synced_to=0) for body in every_body()]
-    assert parse(b"".join([bytes(16), *frames]), 16, **PLACE).type is FrameType.TOPIC_CREATE
+    assert parse_frame(b"".join([bytes(16), *frames]), 16, **PLACE).type is FrameType.TOPIC_CREATE
 
 
 @pytest.mark.parametrize("position", range(len(every_body())))

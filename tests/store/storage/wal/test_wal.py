@@ -13,7 +13,7 @@ from eddyline.core.errors import DataCorrupt, Throttled
 from eddyline.core.runtime.fs import RealFs, write_all
 from eddyline.core.runtime.logging import PlainFormatter
 from eddyline.store.storage.layout import wal_file, wal_spare
-from eddyline.store.storage.wal.frame import FrameType, parse
+from eddyline.store.storage.wal.frame import FrameType, parse_frame
 from eddyline.store.storage.wal.wal import FILLED_GROUP_BYTES_MAX, Location, WalEnd, WalFailed
 from tests.support.sim.faulty_fs import Fault, FaultyFs
 from tests.support.sim.fs import SimFs
@@ -317,7 +317,7 @@ def rotated(fs: SimFs) -> list[Location]:
 def test_file_begins_with_the_length_of_its_predecessor() -> None:
     fs = SimFs()
     locations = rotated(fs)
-    mark = parse(memoryview(raw(fs, 2)), 0, shard=SHARD, file_number=2, offset=0)
+    mark = parse_frame(memoryview(raw(fs, 2)), 0, shard=SHARD, file_number=2, offset=0)
     assert mark.type is FrameType.CHECKPOINT_MARK
     assert mark.control == {"checkpoint": 0, "previous_bytes": locations[3].offset + locations[3].length}
 

@@ -14,7 +14,7 @@ from eddyline.cli.commands.cluster.up import ALL_STOPPED, own_command, part_even
 from eddyline.cli.demo.changes import Changes
 from eddyline.cli.demo.real_data import certificates, suffix_rules
 from eddyline.cli.demo.subscriber import DemoSubscriber
-from eddyline.cli.demo.verify import verify
+from eddyline.cli.demo.verify import verify_buckets
 from eddyline.cli.demo.view import DemoView, ViewFigures
 from eddyline.cli.errors import EXIT_OK
 from eddyline.cli.local_cluster.cluster import LocalClusterPlan, local_cluster
@@ -89,7 +89,7 @@ async def run_demo(arguments: argparse.Namespace, context: Context) -> int:
             if not arguments.once:
                 return EXIT_OK
             buckets = {name: load.bucket for name, load in loads.items()}
-            return await verify(
+            return await verify_buckets(
                 opened.client, buckets, subscriber, change_count=changes.count, started_s=started_s, context=context
             )
     except asyncio.CancelledError:

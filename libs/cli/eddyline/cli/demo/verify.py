@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEVEL_S: Final = 60.0
 
 
-async def verify(
+async def verify_buckets(
     client: Client,
     buckets: Mapping[str, Bucket],
     subscriber: DemoSubscriber,

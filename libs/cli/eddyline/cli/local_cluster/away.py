@@ -73,7 +73,7 @@ async def with_role_names(error: NotReady | Deadline, client: Client, access: Ca
     return type(error)(said, **_causes(_cause(away[0].reason, access)))
 
 
-def described(error: EddylineError, topology: Topology) -> str:
+def describe_error(error: EddylineError, topology: Topology) -> str:
     """The error's message, with the role whose address gRPC's words have."""
     roles = {"store": topology.stores, "ingest": topology.ingests, "delivery": topology.deliveries}
     for role, addresses in roles.items():

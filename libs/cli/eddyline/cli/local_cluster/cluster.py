@@ -17,7 +17,7 @@ from eddyline.cli.local_cluster.find import (
     ClusterPart,
     client_address,
     in_order,
-    numbered,
+    process_names,
     read_cluster_file,
 )
 from eddyline.cli.local_cluster.folder import locked_folder, write_cluster_file
@@ -55,7 +55,7 @@ class LocalClusterPlan:
     @property
     def more(self) -> list[str]:
         """Names of the parts beyond one a role."""
-        return [*numbered("store", self.shards)[1:], *numbered("delivery", self.deliveries)[1:]]
+        return [*process_names("store", self.shards)[1:], *process_names("delivery", self.deliveries)[1:]]
 
 
 class LocalCluster:
@@ -175,7 +175,7 @@ def nats_spec(data: Path, address: str) -> ProcessSpec:
 def _stages(
     plan: LocalClusterPlan, data: Path, addresses: dict[str, str], access: CallerAccess
 ) -> list[list[ProcessSpec]]:
-    stores, deliveries = numbered("store", plan.shards), numbered("delivery", plan.deliveries)
+    stores, deliveries = process_names("store", plan.shards), process_names("delivery", plan.deliveries)
     shared = {
         "EDDYLINE_COMMON_STORE_ADDRESSES": ",".join(addresses[name] for name in stores),
         "EDDYLINE_COMMON_INGEST_ADDRESSES": addresses["ingest"],

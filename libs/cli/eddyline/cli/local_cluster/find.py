@@ -96,7 +96,7 @@ def cluster_address(asked: str, environ: Mapping[str, str], data: Path) -> str:
     return client_address({name: part.address for name, part in found.parts.items()})
 
 
-def numbered(role: str, count: int) -> list[str]:
+def process_names(role: str, count: int) -> list[str]:
     """Names of so many parts of a role."""
     return [role, *(f"{role}-{number}" for number in range(1, count))]
 

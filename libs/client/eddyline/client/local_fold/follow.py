@@ -174,9 +174,9 @@ class Follower:
             case Records():
                 self._expect(_WatchPhase.BASE if event.in_snapshot else _WatchPhase.LOG)
                 if event.in_snapshot:
-                    await keeper.add_base(changes_of(event.records))
+                    await keeper.add_base(fold_changes(event.records))
                 else:
-                    await keeper.commit(changes_of(event.records), self._place(event.position))
+                    await keeper.commit(fold_changes(event.records), self._place(event.position))
             case Lost():
                 return FoldStep.GAP
             case SnapshotBegan():
@@ -255,7 +255,7 @@ class Follower:
         self._timer = self._clock.call_later(SYNC_S, self._tick)
 
 
-def changes_of(records: Sequence[Record]) -> list[Change]:
+def fold_changes(records: Sequence[Record]) -> list[Change]:
     """The changes that records make to a fold, in order; a record without key, or of an op that folds nothing, makes
     none."""
     changes: list[Change] = []

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.client.local_fold.file import is_fold_file
 from eddyline.client.local_fold.follow import FOLLOW, Follower, FollowOptions
 from eddyline.client.local_fold.frame import FoldPosition, FoldScope
-from eddyline.client.local_fold.storage import FoldStorage, load
+from eddyline.client.local_fold.storage import FoldStorage, load_fold
 from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.topic import check_name
 from eddyline.core.records.fold_entry import decode_entry
@@ -216,7 +216,7 @@ def read_fold(path: Path, *, memory_bytes_max: int = MEMORY_BYTES_MAX, fs: Fs | 
             as `open_fold`. OSError: of the file system.
     """
     files = fs if fs is not None else RealFs()
-    file, live = load(files, path, FoldScope(""), memory_bytes_max=memory_bytes_max, for_writing=False)
+    file, live = load_fold(files, path, FoldScope(""), memory_bytes_max=memory_bytes_max, for_writing=False)
     file.close(clean=False)
     return LocalFold(live, _state_of(file.head.scope, file.place, live, file.size), None, SystemClock())
 

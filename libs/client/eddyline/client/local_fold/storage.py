@@ -30,7 +30,9 @@ MEASURE_BYTES: Final = 64 << 20
 """How much of a file is read between two looks at the memory that it takes."""
 
 
-def load(fs: Fs, path: Path, scope: FoldScope, *, memory_bytes_max: int, for_writing: bool) -> tuple[FoldFile, FoldMap]:
+def load_fold(
+    fs: Fs, path: Path, scope: FoldScope, *, memory_bytes_max: int, for_writing: bool
+) -> tuple[FoldFile, FoldMap]:
     """Read a file. Of `scope` an empty topic is any. Blocking.
 
     Raises:
@@ -89,13 +91,13 @@ class FoldStorage:
         A file that is not a local fold's is not begun without: the first snapshot would take its place.
 
         Raises:
-            EddylineError: as `load`. OSError: of the file system.
+            EddylineError: as `load_fold`. OSError: of the file system.
         """
 
         def work() -> tuple[FoldFile, FoldMap] | None:
             found = None
             try:
-                found = load(
+                found = load_fold(
                     self._fs, self._path, self.scope, memory_bytes_max=self._memory_bytes_max, for_writing=True
                 )
             except FileNotFoundError:

@@ -27,7 +27,7 @@ LOGGER: Final = logging.getLogger("eddyline.audit")
 LOGGER.setLevel(logging.INFO)
 
 
-def audit(method: str, grant: Grant, *, peer: str, names: Iterable[str], outcome: str) -> None:
+def write_audit_line(method: str, grant: Grant, *, peer: str, names: Iterable[str], outcome: str) -> None:
     """Write one audit line."""
     shortened = [name[:NAME_CHARS_MAX] for name, _ in zip(dict.fromkeys(names), range(NAMES_MAX), strict=False)]
     LOGGER.info(

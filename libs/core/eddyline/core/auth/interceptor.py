@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import grpc
 
-from eddyline.core.auth.audit_log import OUTCOME_CANCELLED, OUTCOME_INTERNAL, OUTCOME_OK, audit
+from eddyline.core.auth.audit_log import OUTCOME_CANCELLED, OUTCOME_INTERNAL, OUTCOME_OK, write_audit_line
 from eddyline.core.auth.grant import ANONYMOUS, PRINCIPAL_KEY, Grant, Scope, principal_from, scope_words, set_caller
 from eddyline.core.auth.keys_file import SECRET_CHARS_MAX, KeyRing, certificate_names, digest_of
 from eddyline.core.auth.open_calls import OpenCall, OpenCalls
@@ -255,7 +255,7 @@ class _AuditEntry:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._quiet:
             names = self._rule.names(self._request)
-            audit(self._method, self._grant, peer=self._peer, names=names, outcome=_outcome(error))
+            write_audit_line(self._method, self._grant, peer=self._peer, names=names, outcome=_outcome(error))
 
 
 def authorize(rule: Rule, method: str, grant: Grant, request: Any) -> None:

@@ -22,7 +22,7 @@ from eddyline.core.model.read import ALL_RECORDS, EXAMINED_RECORDS_MAX, RecordFi
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch, Column, RowFields
 from eddyline.core.records.meta import check_entry_counts
-from eddyline.core.records.record import Gap, MetaEntry, Op, Record, op_of, reason_of
+from eddyline.core.records.record import Gap, MetaEntry, Op, Record, gap_reason_of, op_of
 from eddyline.core.records.validation import check_count, check_limits, check_ops, validated, validated_answer
 from eddyline.v1 import log_pb2, types_pb2
 
@@ -264,7 +264,7 @@ def gap_from_pb(gap: types_pb2.Gap) -> Gap:
     return Gap(
         gap.first_seq,
         gap.last_seq,
-        reason_of(gap.reason),
+        gap_reason_of(gap.reason),
         gap.seq,
         gap.old_epoch,
         gap.new_epoch,

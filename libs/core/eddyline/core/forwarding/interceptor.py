@@ -21,7 +21,7 @@ import grpc
 
 from eddyline.core.errors import WrongShard
 from eddyline.core.forwarding.list_topics import list_topics
-from eddyline.core.forwarding.routes import ROUTES, Route, source_of, topic_of
+from eddyline.core.forwarding.routes import ROUTES, Route, requested_source, requested_topic
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.transport.cluster_check import FORWARDED_KEY
 from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like
@@ -121,7 +121,7 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
     def _stream(self, behaviour: Stream, method: str) -> Stream:
         def answer(request: Any, context: Any) -> Any:
             received = _RECEIVED.get()
-            owner = self._owner_of(topic_of(method, request), received)
+            owner = self._owner_of(requested_topic(method, request), received)
             if owner is None:
                 received.stay()
                 return behaviour(request, context)
@@ -136,7 +136,7 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
             await context.send_initial_metadata(())
             steps = aiter(requests)
             first = await anext(steps, None)
-            owner = self._owner_of(topic_of(method, first) if first is not None else None, received)
+            owner = self._owner_of(requested_topic(method, first) if first is not None else None, received)
             if owner is not None:
                 messages = _messages(received, steps, is_empty=first is None)
                 await self._shards.duplex(owner, method, messages, context)
@@ -149,7 +149,7 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
     def _each(self, behaviour: Stream, method: str) -> Stream:
         async def checked(steps: AsyncIterator[Any], received: _Received) -> AsyncGenerator[Any, None]:
             async for step in steps:
-                topic = topic_of(method, step)
+                topic = requested_topic(method, step)
                 if topic and self._owner_of(topic, received) is not None:
                     raise self._wrong(shard_of(topic, self._shards.count), topic)
                 yield step
@@ -164,15 +164,15 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
     async def _owner(self, method: str, request: Any, received: _Received) -> int | None:
         """Return the shard that answers; None = this one."""
         route = ROUTES[method]
-        source = source_of(method, request)
+        source = requested_source(method, request)
         if self._own is None or source is None:
-            return None if route is Route.SOURCE else self._owner_of(topic_of(method, request), received)
+            return None if route is Route.SOURCE else self._owner_of(requested_topic(method, request), received)
         if await self._own.has_source(source):
             return None
         if route is Route.SOURCE:
             return None if received.is_marked else await self._shards.find_source(source, but=self._own.index)
         other_shard = None if received.is_marked else await self._shards.find_source(source, but=self._own.index)
-        return self._owner_of(topic_of(method, request), received) if other_shard is None else other_shard
+        return self._owner_of(requested_topic(method, request), received) if other_shard is None else other_shard
 
     def _owner_of(self, topic: str | None, received: _Received) -> int | None:
         """Return the shard that answers for a topic; None = this one.

@@ -75,7 +75,7 @@ ROUTES: Final[dict[str, Route]] = {
 }
 
 
-def topic_of(method: str, request: Any) -> str | None:
+def requested_topic(method: str, request: Any) -> str | None:
     """Return the topic that a message of a call names; None = none, and the handler raises the error.
 
     `request` is the server's parsed message.
@@ -90,7 +90,7 @@ def topic_of(method: str, request: Any) -> str | None:
     return None
 
 
-def source_of(method: str, request: Any) -> str | None:
+def requested_source(method: str, request: Any) -> str | None:
     """Return the source that a message names; None = none."""
     route = ROUTES[method]
     if route is Route.SOURCE:

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import MalformedColumns
-from eddyline.core.records.record import Gap, GapReason, Op, reason_of
+from eddyline.core.records.record import Gap, GapReason, Op, gap_reason_of
 
 if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
@@ -52,7 +52,7 @@ def gap_of(record_seq: int, data: bytes) -> Gap:
     if version != _FORMAT or zero != 0 or len(data) != _HEAD.size + identity_length:
         raise MalformedColumns("a gap payload is malformed", field="data")
     identity = data[_HEAD.size :]
-    gap_reason = reason_of(reason)
+    gap_reason = gap_reason_of(reason)
     if last < first and (last or gap_reason not in OF_SOURCE):
         raise MalformedColumns("a gap payload has a last seq below its first", field="data")
     if gap_reason in OF_SOURCE:

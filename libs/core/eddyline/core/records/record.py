@@ -89,7 +89,7 @@ def op_of(number: int) -> int:
     return _OPS.get(number, number)
 
 
-def reason_of(number: int) -> int:
+def gap_reason_of(number: int) -> int:
     """Return the reason of this number; a number that this version does not know stays a number."""
     return _REASONS.get(number, number)
 

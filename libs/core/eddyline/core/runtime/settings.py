@@ -135,7 +135,7 @@ class CommonSettings:
         check_range(f"{COMMON_PREFIX}KEY_WATCHES_MAX", self.key_watches_max, 0, KEY_QUOTA_MAX)
 
 
-def load(settings_class: type[T], *, prefix: str, environ: Mapping[str, str]) -> T:
+def load_settings(settings_class: type[T], *, prefix: str, environ: Mapping[str, str]) -> T:
     """Read a frozen dataclass from the names `prefix` + field name in capitals.
 
     Raises:
@@ -160,9 +160,9 @@ def load_common(environ: Mapping[str, str]) -> CommonSettings:
     """Read the settings that all roles share.
 
     Raises:
-        SettingsError: as `load`.
+        SettingsError: as `load_settings`.
     """
-    return load(CommonSettings, prefix=COMMON_PREFIX, environ=environ)
+    return load_settings(CommonSettings, prefix=COMMON_PREFIX, environ=environ)
 
 
 def masked(settings: SettingsClass, *, prefix: str) -> dict[str, str]:

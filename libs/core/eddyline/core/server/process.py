@@ -20,7 +20,7 @@ import uvloop
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.runtime.clock import SystemClock, SystemHost
 from eddyline.core.runtime.logging import fields, set_up_logging
-from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError, load, load_common, non_default
+from eddyline.core.runtime.settings import COMMON_PREFIX, SettingsError, load_common, load_settings, non_default
 from eddyline.core.telemetry.metrics_export import MetricsExport
 from eddyline.core.telemetry.probes import Probes
 from eddyline.core.telemetry.trace_export import TraceExport
@@ -120,7 +120,7 @@ def run_process(
 
     try:
         common = load_common(environ)
-        settings = load(settings_class, prefix=prefix, environ=environ)
+        settings = load_settings(settings_class, prefix=prefix, environ=environ)
         if check is not None:
             check(settings, common)
         set_up_logging(role, level=common.log_level, log_format=common.log_format)

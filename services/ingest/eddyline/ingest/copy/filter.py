@@ -39,7 +39,7 @@ class Filter:
         return self._subjects is not None and self._subjects.fullmatch(key) is not None
 
 
-def described(definition: SourceDefinition) -> str:
+def describe_source(definition: SourceDefinition) -> str:
     """A source's name and its first filters, for error messages."""
     filters = [prefix.decode(errors="backslashreplace") + "*" for prefix in definition.key_prefixes]
     filters += definition.subjects

@@ -31,7 +31,7 @@ from eddyline.core.model.topic import check_name
 from eddyline.core.records.record import Op
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep, wait_event
-from eddyline.ingest.copy.filter import Filter, described
+from eddyline.ingest.copy.filter import Filter, describe_source
 from eddyline.ingest.copy.position import NO_TIME, decode_position
 from eddyline.ingest.resync.resume_check import held_stop
 
@@ -94,7 +94,7 @@ class AppliedWaiter:
             raise BucketNotCopied(f"{refusal}; nothing was written", bucket=bucket, source=source)
         names = tuple(definition.name for definition in copying if Filter(definition).matches(key))
         if not names:
-            filters_text = "; ".join(described(definition) for definition in copying[:FILTERS_SHOWN])
+            filters_text = "; ".join(describe_source(definition) for definition in copying[:FILTERS_SHOWN])
             raise BucketNotCopied(
                 f"no source copies this key of bucket {bucket} ({filters_text}); nothing was written",
                 bucket=bucket,

@@ -29,7 +29,7 @@ from eddyline.ingest.nats.key_rule import (
     rule_of,
 )
 from eddyline.ingest.nats.request import request
-from eddyline.ingest.nats.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, time_ns
+from eddyline.ingest.nats.stream import BUCKET_PATTERN, STREAM_PATTERN, Stream, server_time_ns
 
 if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition
@@ -163,7 +163,7 @@ class JetStream:
             body: Json = {"subjects_filter": stream.filter_subject, "offset": offset}
             path = f"STREAM.INFO.{stream.name}"
             answer = await self._request(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
-            if time_ns(_text(answer, "created")) != stream.created_ns:
+            if server_time_ns(_text(answer, "created")) != stream.created_ns:
                 raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
             counts = _object(answer, "state").get("subjects")
             counts = counts if isinstance(counts, dict) else {}
@@ -321,7 +321,7 @@ class JetStream:
             return None
         message = _object(answer, "message")
         try:
-            stored_ns = time_ns(_text(message, "time"))
+            stored_ns = server_time_ns(_text(message, "time"))
         except ValueError as error:
             raise NatsUnreachable(f"NATS tells no time of a message of {stream.name}") from error
         return StreamMessage(
@@ -416,8 +416,8 @@ def peer_troubles(answer: Json) -> list[str]:
 def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
     config, state = _object(answer, "config"), _object(answer, "state")
     try:
-        created_ns, server_ns = time_ns(_text(answer, "created")), time_ns(_text(answer, "ts"))
-        first_ns = max(time_ns(_text(state, "first_ts")), 0)  # of an empty stream: the year 1
+        created_ns, server_ns = server_time_ns(_text(answer, "created")), server_time_ns(_text(answer, "ts"))
+        first_ns = max(server_time_ns(_text(state, "first_ts")), 0)  # of an empty stream: the year 1
     except ValueError as error:
         raise NatsUnreachable(f"NATS tells no creation time of {bucket or _text(config, 'name')}") from error
     return Stream(

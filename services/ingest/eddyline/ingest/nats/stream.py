@@ -119,7 +119,7 @@ class Stream:
         return self.prefix.decode() + ">"
 
 
-def time_ns(text: str) -> int:
+def server_time_ns(text: str) -> int:
     """Nanoseconds since the Unix epoch of a time as the server writes it (UTC), exact.
 
     Raises:

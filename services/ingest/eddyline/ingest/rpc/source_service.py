@@ -20,7 +20,7 @@ from eddyline.core.model.topic import TopicConfig, check_config
 from eddyline.core.runtime.logging import fields
 from eddyline.ingest.copy.progress import warnings_of
 from eddyline.ingest.rpc.verification import differences_to_pb, step_to_pb
-from eddyline.ingest.sources.creation import check_definition, create_source, kind_of, update_source
+from eddyline.ingest.sources.creation import check_new_source, create_source, kind_of, update_source
 from eddyline.ingest.verify.verify import VerifyOptions
 from eddyline.v1 import source_pb2, source_pb2_grpc
 
@@ -40,7 +40,7 @@ FIXED_FIELDS: Final = ("name", "topic", "bucket", "stream", "key_prefixes", "sub
 """Fields of a definition that no update changes: with other values the topic would have to hold other records."""
 
 
-def change_of(request: source_pb2.UpdateSourceRequest, existing: SourceDefinition) -> SourceChange:
+def source_change_from_pb(request: source_pb2.UpdateSourceRequest, existing: SourceDefinition) -> SourceChange:
     """Translate an update request into the change of a source.
 
     Raises:
@@ -125,7 +125,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self, request: source_pb2.CreateSourceRequest, context: object
     ) -> source_pb2.CreateSourceResponse:
         definition = source_definition_from_pb(request.definition)
-        check_definition(definition)
+        check_new_source(definition)
         config = topic_config_from_pb(request.topic_config) if request.HasField("topic_config") else TopicConfig()
         check_config(config, kind_of(definition), definition.name)
         is_new = await self._definition(definition.name) is None
@@ -142,7 +142,7 @@ class SourceServicer(source_pb2_grpc.SourceServiceServicer):
         self, request: source_pb2.UpdateSourceRequest, context: object
     ) -> source_pb2.UpdateSourceResponse:
         existing = (await self._authorized(request.source)).definition
-        info = await update_source(self._link, request.source, change_of(request, existing))
+        info = await update_source(self._link, request.source, source_change_from_pb(request, existing))
         changes = changes_text(existing, info.definition)
         log.info("source updated", extra=fields(source=request.source, changes=changes or "none"))
         self._owner.apply_control(info)

@@ -42,7 +42,7 @@ _UNDECIDED: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.INTERNAL)
 """Codes of errors after which the source may exist."""
 
 
-def check_definition(definition: SourceDefinition) -> None:
+def check_new_source(definition: SourceDefinition) -> None:
     """Refuse a definition that no store can accept.
 
     Raises:
@@ -118,7 +118,7 @@ async def update_source(link: StoreLink, name: str, change: SourceChange) -> Sou
         SourceNotFound, InvalidName, InvalidArgument, NotLog, TopicHasSource, and errors of a store that cannot answer.
     """
     definition = changed_source((await link.get_source(name)).definition, change)
-    check_definition(definition)
+    check_new_source(definition)
     if change.dead_letter_topic:
         info = await _topic_of(link, definition.dead_letter_topic, Kind.LOG)
         if info is not None:

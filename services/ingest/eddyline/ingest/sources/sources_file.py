@@ -29,7 +29,7 @@ from eddyline.core.model.topic import TopicConfig
 from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.settings import SettingsError
 from eddyline.ingest.copy.forward import retried
-from eddyline.ingest.sources.creation import check_definition, create_source, update_source
+from eddyline.ingest.sources.creation import check_new_source, create_source, update_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -208,7 +208,7 @@ def _definition(entry: object, where: str) -> SourceDefinition:
         dead_letter_topic=entry.get("dead_letter_topic", ""),
     )
     try:
-        check_definition(definition)
+        check_new_source(definition)
     except EddylineError as error:
         raise SettingsError(f"{where}: {error.message}") from error
     return definition

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from eddyline.export.split.calls import Cluster
 from eddyline.spark.jobs.spark_calls import on_disk
-from eddyline.spark.jobs.store_entries import FOLD_SEQ, entries_of, kept
+from eddyline.spark.jobs.store_entries import FOLD_SEQ, kept, open_entries
 from eddyline.spark.read import read
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _compare_once(
     spark: SparkSession, options: ReadOptions, topic: str, epoch: int, partitions: int | None
 ) -> Compared:
     with Cluster.of(options) as cluster:
-        source = entries_of(cluster, topic, epoch)
+        source = open_entries(cluster, topic, epoch)
     held = kept(_side(source.frame(spark), "found", FOLD_SEQ))
     (marker,) = held.where("key IS NULL").select(FOLD_SEQ).collect()
     fold_seq = int(marker[FOLD_SEQ])

@@ -34,7 +34,7 @@ from eddyline.spark.jobs.job import JobError, Teller, main, tell
 from eddyline.spark.options.access import asked_access, read_access
 from eddyline.spark.options.write import WriteOptions
 from eddyline.spark.writer.partition import PartitionWriter, Target
-from eddyline.spark.writer.store_channel import open_link
+from eddyline.spark.writer.store_channel import open_store_channel
 from eddyline.spark.writer.writer import find_topic
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _absolute(path: str) -> str:
 def _progress(target: Target, head_seq: int, files: int) -> Callable[[], str]:
     def line() -> str:
         try:
-            with open_link(target.stores, target.topic, target.access) as link:
+            with open_store_channel(target.stores, target.topic, target.access) as link:
                 head = link.get_topic().head_seq
         except EddylineError as error:
             return f"load: {error.reason}: {error.message}"

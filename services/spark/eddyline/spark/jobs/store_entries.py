@@ -20,7 +20,7 @@ from eddyline.core.errors import EpochMismatch, NotReady
 from eddyline.core.records.arrow import to_arrow
 from eddyline.export.split.arrow_rows import RowMaker
 from eddyline.export.split.channels import NO_ACCESS, domain_error, open_channel
-from eddyline.spark.reader.batch_sizes import sized
+from eddyline.spark.reader.batch_sizes import merge_small_batches
 from eddyline.spark.schema import SCHEMA, arrow_schema_of
 from eddyline.v1 import fold_pb2, types_pb2
 
@@ -53,7 +53,7 @@ class StoreEntries:
         def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in numbers:
                 if batch.num_rows:
-                    yield from sized(self.batches())
+                    yield from merge_small_batches(self.batches())
 
         return spark.range(0, 1, 1, 1).mapInArrow(read, ENTRIES)
 
@@ -99,6 +99,6 @@ def kept(entries: DataFrame) -> DataFrame:
     return entries.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
 
-def entries_of(cluster: Cluster, topic: str, epoch: int) -> StoreEntries:
+def open_entries(cluster: Cluster, topic: str, epoch: int) -> StoreEntries:
     """The entries of a topic, at the store that owns it."""
     return StoreEntries(cluster.store_of(topic), topic, epoch, cluster.access)

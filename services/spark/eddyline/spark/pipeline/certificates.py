@@ -50,13 +50,13 @@ def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     """Parse PEM values, a batch at a time."""
     for batch in batches:
         rows = [
-            parse(key, data)
+            parse_value(key, data)
             for key, data in zip(batch.column("key").to_pylist(), batch.column("data").to_pylist(), strict=True)
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
 
 
-def parse(key: bytes, data: bytes | None) -> dict[str, object]:
+def parse_value(key: bytes, data: bytes | None) -> dict[str, object]:
     """One value."""
     # Here: in the pipeline's environment alone.
     from cryptography import x509

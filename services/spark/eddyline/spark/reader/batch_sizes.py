@@ -21,7 +21,7 @@ BYTES_MAX: Final = 64 << 20
 batch of such of 1 MiB takes 10 GB."""
 
 
-def sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def merge_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `batches` in batches of at least `ROWS_MIN` rows, where they are not too large for it."""
     held: list[pa.RecordBatch] = []
     rows = nbytes = 0

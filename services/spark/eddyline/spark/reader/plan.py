@@ -144,13 +144,13 @@ def _pin_topic(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -
     source_from_ns = source_end_ns = 0
     asked = bound_of(options.starting_seq, topic.name)
     if asked is not None:
-        first = seq_of(asked, topic, "startingSeq")
+        first = resolve_seq(asked, topic, "startingSeq")
     elif options.starting_ns is not None:
         first = _find(cluster, topic, options.starting_ns, time_by)
         source_from_ns = (options.starting_ns or 1) if time_by == "source" else 0
     asked = bound_of(options.ending_seq, topic.name)
     if asked is not None:
-        end = seq_of(asked, topic, "endingSeq")
+        end = resolve_seq(asked, topic, "endingSeq")
     elif options.ending_ns is not None and time_by == "commit":
         end = min(end, _find(cluster, topic, options.ending_ns, time_by))
     elif options.ending_ns is not None:
@@ -165,7 +165,7 @@ def bound_of(given: SeqBound | dict[str, SeqBound] | None, topic: str) -> SeqBou
     return given.get(topic) if isinstance(given, dict) else given
 
 
-def seq_of(bound: SeqBound, topic: topic_pb2.Topic, option: str) -> int:
+def resolve_seq(bound: SeqBound, topic: topic_pb2.Topic, option: str) -> int:
     """The seq that a bound means.
 
     Raises:

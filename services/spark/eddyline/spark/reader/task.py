@@ -21,7 +21,7 @@ from eddyline.core.records.record import Gap, GapReason, Op
 from eddyline.export.split.arrow_rows import RowMaker
 from eddyline.export.split.calls import Cluster
 from eddyline.export.split.pull import SplitPull
-from eddyline.spark.reader.batch_sizes import sized
+from eddyline.spark.reader.batch_sizes import merge_small_batches
 from eddyline.spark.reader.fold import live_rows
 from eddyline.spark.schema import arrow_schema_of, store_columns
 from eddyline.v1 import segment_pb2 as pb
@@ -62,7 +62,7 @@ class Task:
         _open_log()
         with Cluster.of(self.options, stores=partition.stores) as cluster:
             rows = self._live_rows if self.options.folds else self._log_rows
-            yield from sized(rows(cluster, partition))
+            yield from merge_small_batches(rows(cluster, partition))
 
     def _live_rows(self, cluster: Cluster, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         for topic, pieces in groupby(partition.pieces, key=attrgetter("topic")):

@@ -30,7 +30,7 @@ from eddyline.core.runtime.backoff import Backoff
 from eddyline.export.split.channels import NO_ACCESS
 from eddyline.spark.writer.position import decoded
 from eddyline.spark.writer.rows import at_ordinal
-from eddyline.spark.writer.store_channel import open_link
+from eddyline.spark.writer.store_channel import open_store_channel
 from eddyline.v1 import types_pb2
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class PartitionWriter:
         """
         while True:
             try:
-                with open_link(self._target.stores, self._target.topic, self._target.access) as link:
+                with open_store_channel(self._target.stores, self._target.topic, self._target.access) as link:
                     self._resume(link.place_of(self._target.writer, kind=self._target.kind, epoch=self._target.epoch))
                     with link.appends(epoch=self._target.epoch) as appends:
                         self._append_all(appends)

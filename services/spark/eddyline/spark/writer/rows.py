@@ -69,7 +69,7 @@ def check_columns(schema: pa.Schema, kind: Kind, topic: str) -> None:
         raise _refused("data", f"it is missing, and so is key; found: {', '.join(names) or 'no column'}")
 
 
-def batch_of(rows: pa.RecordBatch, kind: Kind, first_ordinal: int = 0) -> Batch:
+def rows_to_batch(rows: pa.RecordBatch, kind: Kind, first_ordinal: int = 0) -> Batch:
     """Rows with checked columns, as a batch; `first_ordinal` is the first one's place in its partition or file.
 
     Raises:

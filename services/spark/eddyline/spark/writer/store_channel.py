@@ -63,7 +63,7 @@ class Acknowledged(NamedTuple):
 
 
 class StoreChannel:
-    """One topic's store. `open_link` makes and closes it."""
+    """One topic's store. `open_store_channel` makes and closes it."""
 
     def __init__(self, channel: grpc.Channel, topic: str) -> None:
         self._channel = channel
@@ -163,7 +163,7 @@ class Appends:
 
 
 @contextmanager
-def open_link(stores: Sequence[str], topic: str, access: CallerAccess = NO_ACCESS) -> Iterator[StoreChannel]:
+def open_store_channel(stores: Sequence[str], topic: str, access: CallerAccess = NO_ACCESS) -> Iterator[StoreChannel]:
     """A link to the store that owns `topic`, found by the addresses of any roles.
 
     Raises:

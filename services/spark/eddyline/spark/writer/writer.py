@@ -33,8 +33,8 @@ from eddyline.spark.options.access import read_access
 from eddyline.spark.options.write import parse_write_options
 from eddyline.spark.writer.partition import PartitionWriter, Target
 from eddyline.spark.writer.replay import ReplayableRows
-from eddyline.spark.writer.rows import batch_of, check_columns
-from eddyline.spark.writer.store_channel import open_link
+from eddyline.spark.writer.rows import check_columns, rows_to_batch
+from eddyline.spark.writer.store_channel import open_store_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -136,7 +136,7 @@ def write_rows(
     """Write one partition.
 
     Raises:
-        EddylineError: as `PartitionWriter.write`, and as `batch_of`.
+        EddylineError: as `PartitionWriter.write`, and as `rows_to_batch`.
     """
     options = plan.options
     target = Target(
@@ -189,7 +189,7 @@ def find_topic(options: WriteOptions) -> TopicInfo:
 
 
 def _find_or_make(options: WriteOptions) -> TopicInfo:
-    with open_link(options.stores, options.topic, options.access) as link:
+    with open_store_channel(options.stores, options.topic, options.access) as link:
         try:
             return link.get_topic()
         except TopicNotFound:
@@ -220,7 +220,7 @@ def _batches(rows: Iterable[pa.RecordBatch], kind: Kind) -> Iterator[Batch]:
     for some in rows:
         for start in range(0, some.num_rows, APPEND_RECORDS_MAX):
             part = some.slice(start, APPEND_RECORDS_MAX)
-            yield batch_of(part, kind, ordinal)
+            yield rows_to_batch(part, kind, ordinal)
             ordinal += part.num_rows
 
 

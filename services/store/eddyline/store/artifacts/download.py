@@ -28,7 +28,7 @@ from eddyline.store.artifacts.manifest import (
 )
 from eddyline.store.artifacts.store import not_found
 from eddyline.store.fold.dump import check_dump
-from eddyline.store.fold.entries import batch_of
+from eddyline.store.fold.entries import entries_to_batch
 from eddyline.store.fold.rocksdb_sst import read_tables
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class ArtifactDownload:
             for entries in read_tables(paths, scratch):
                 if not entries.keys[0]:
                     raise invalid(self.name, "an entry has no key")
-                batch = batch_of(entries.keys, entries.values)
+                batch = entries_to_batch(entries.keys, entries.values)
                 last_key = check_dump(0, batch, last_key, manifest.seq)
                 count += batch.count
                 job.report("load", count, manifest.entry_count)

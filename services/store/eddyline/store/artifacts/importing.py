@@ -47,7 +47,7 @@ from eddyline.store.compaction.segment_swap import next_source, rename_temporary
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, WriterState
 from eddyline.store.log.control import Imported, SegmentChange, apply_segment_change, segment_change_body
-from eddyline.store.storage.layout import base_file, temporary
+from eddyline.store.storage.layout import base_file, temporary_file
 from eddyline.store.storage.segment.writer import write_segment
 from eddyline.store.storage.wal.frame import FrameType, control_body
 from eddyline.store.write.engine import completed
@@ -194,7 +194,7 @@ class FoldImport:
         source = request.source._replace(is_base=True, base_seq=manifest.seq)
         self._layout.make_topic_dir(self._fs, topic.id)
         path = base_file(self._layout.topic_dir(topic.id), manifest.seq, source.generation)
-        self._temporary = temporary(path)
+        self._temporary = temporary_file(path)
         batches = _add_to_tables(download.batches(paths, staging / "scratch", job), tables)
         footer = write_segment(self._fs, self._temporary, source, batches, compression=self._compression)
         tables.finish()

@@ -31,7 +31,7 @@ from eddyline.store.artifacts.manifest import (
     is_artifact_name,
     is_older,
     pointer_to,
-    topic_key,
+    topic_dir_name,
 )
 from eddyline.store.artifacts.store import CHUNK_BYTES, GRACE_MS, not_found, prunable
 
@@ -182,7 +182,7 @@ class LocalArtifactStore:
         return count
 
     def _directory(self, topic: str) -> Path:
-        return self._root / topic_key(topic)
+        return self._root / topic_dir_name(topic)
 
     def _read(self, path: Path) -> bytes:
         file = self._fs.open(path)

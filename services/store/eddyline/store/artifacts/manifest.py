@@ -86,7 +86,7 @@ class Pointer:
     manifest: str
 
 
-def topic_key(topic: str) -> str:
+def topic_dir_name(topic: str) -> str:
     """Return the name of a topic's directory: topic names never reach a file system."""
     return blake3(topic.encode()).hexdigest()[:32]
 
@@ -106,7 +106,7 @@ def is_artifact_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def seq_of(name: str) -> int:
+def seq_in_name(name: str) -> int:
     """Return the seq in an artifact's name."""
     return int(name[:16], 16)
 

@@ -31,7 +31,7 @@ from eddyline.store.artifacts.manifest import (
     is_artifact_name,
     is_older,
     pointer_to,
-    topic_key,
+    topic_dir_name,
 )
 from eddyline.store.artifacts.store import CHUNK_BYTES, GRACE_MS, not_found, prunable
 
@@ -75,7 +75,7 @@ class ObjectArtifactStore:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def publish(self, topic: str, draft: Path, manifest: ArtifactManifest, encoded: bytes, job: ArtifactJob) -> Pointer:
-        prefix = f"{topic_key(topic)}/{artifact_name(manifest, encoded)}"
+        prefix = f"{topic_dir_name(topic)}/{artifact_name(manifest, encoded)}"
         done = 0
         with _translated_errors():
             for file in manifest.files:
@@ -93,7 +93,7 @@ class ObjectArtifactStore:
         return self._point(topic, manifest, encoded)
 
     def _point(self, topic: str, manifest: ArtifactManifest, encoded: bytes) -> Pointer:
-        path, pointer = f"{topic_key(topic)}/{POINTER_NAME}", pointer_to(manifest, encoded)
+        path, pointer = f"{topic_dir_name(topic)}/{POINTER_NAME}", pointer_to(manifest, encoded)
         for _ in range(TRIES_MAX):
             stored = self._get(path)
             if stored is not None:
@@ -117,21 +117,21 @@ class ObjectArtifactStore:
         )
 
     def pointer(self, topic: str) -> Pointer | None:
-        stored = self._get(f"{topic_key(topic)}/{POINTER_NAME}")
+        stored = self._get(f"{topic_dir_name(topic)}/{POINTER_NAME}")
         return None if stored is None else decode_pointer(stored[0], topic)
 
     def names(self, topic: str) -> list[str]:
         with _translated_errors():
-            stored = obstore.list_with_delimiter(self._store, topic_key(topic))
+            stored = obstore.list_with_delimiter(self._store, topic_dir_name(topic))
         names = [prefix.rstrip("/").rpartition("/")[2] for prefix in stored["common_prefixes"]]
         return [name for name in names if is_artifact_name(name)]
 
     def files(self, topic: str, name: str) -> list[str]:
-        prefix = f"{topic_key(topic)}/{name}/"
+        prefix = f"{topic_dir_name(topic)}/{name}/"
         return [path.removeprefix(prefix) for path in self._objects(prefix)]
 
     def manifest(self, topic: str, name: str) -> bytes:
-        stored = self._get(f"{topic_key(topic)}/{name}/{MANIFEST_NAME}")
+        stored = self._get(f"{topic_dir_name(topic)}/{name}/{MANIFEST_NAME}")
         if stored is None:
             raise not_found(topic, name)
         return stored[0]
@@ -139,7 +139,7 @@ class ObjectArtifactStore:
     def chunks(self, topic: str, name: str, path: str) -> Iterator[bytes]:
         with _translated_errors():
             try:
-                stored = obstore.get(self._store, f"{topic_key(topic)}/{name}/{path}")
+                stored = obstore.get(self._store, f"{topic_dir_name(topic)}/{name}/{path}")
             except FileNotFoundError as error:
                 raise invalid(name, f"{path} is missing") from error
             for chunk in stored.stream(min_chunk_size=CHUNK_BYTES):
@@ -154,7 +154,7 @@ class ObjectArtifactStore:
             return 0
         count = 0
         for name in prunable(self.names(topic), pointer, keep):
-            prefix = f"{topic_key(topic)}/{name}/"
+            prefix = f"{topic_dir_name(topic)}/{name}/"
             objects = self._objects(prefix)
             if not objects or now_ms - max(objects.values()) < GRACE_MS:
                 continue

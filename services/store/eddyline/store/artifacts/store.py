@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eddyline.core.errors import ArtifactNotFound, ArtifactsNotConfigured
-from eddyline.store.artifacts.manifest import Pointer, is_artifact_name, seq_of
+from eddyline.store.artifacts.manifest import Pointer, is_artifact_name, seq_in_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ def prunable(names: Sequence[str], pointer: Pointer, keep: int) -> list[str]:
     `keep` of all."""
     ours = sorted(filter(is_artifact_name, names), reverse=True)
     kept = {pointer.name, *ours[:keep]}
-    return [name for name in ours if name not in kept and seq_of(name) < pointer.seq]
+    return [name for name in ours if name not in kept and seq_in_name(name) < pointer.seq]
 
 
 def not_found(topic: str, name: str = "") -> ArtifactNotFound:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import DataCorrupt
-from eddyline.store.log.control import base_of
+from eddyline.store.log.control import segment_of_base
 from eddyline.store.storage.segment.reader import open_segment, read_footer, read_message
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Scrubber:
         """Verify all files; yields the bytes of each verified piece."""
         for topic in filter(_has_files, self._table.all()):
             if topic.base is not None and topic.base.rows:
-                base = base_of(topic.base, self._layout.topic_dir(topic.id))
+                base = segment_of_base(topic.base, self._layout.topic_dir(topic.id))
                 async for verified_bytes in self._of_file(topic, base):
                     yield verified_bytes
             seq = 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from eddyline.core.runtime.logging import fields
 from eddyline.store.catalog.catalog import BaseEntry
 from eddyline.store.log.control import SegmentChange, apply_segment_change, segment_change_body
-from eddyline.store.storage.layout import SegmentId, base_file, segment_file, temporary
+from eddyline.store.storage.layout import SegmentId, base_file, segment_file, temporary_file
 from eddyline.store.storage.segment.footer import SegmentSource
 from eddyline.store.storage.segment.writer import write_segment
 from eddyline.store.storage.wal.frame import FrameType, control_body
@@ -161,18 +161,18 @@ class SegmentSwap:
         self, path: Path, source: SegmentSource, batches: Callable[[], Iterator[Batch]]
     ) -> SegmentSummary | None:
         self._layout.make_topic_dir(self._files.fs, source.topic_id)
-        footer = write_segment(self._files.fs, temporary(path), source, batches(), compression=self._compression)
+        footer = write_segment(self._files.fs, temporary_file(path), source, batches(), compression=self._compression)
         return footer.summary if footer is not None else None
 
     def _write(self, topic_id: int, source: SegmentSource, batches: Callable[[], Iterator[Batch]]) -> Footer | None:
         topic_dir = self._layout.make_topic_dir(self._files.fs, topic_id)
         # The name holds the file's seqs, which are known only after the write: the temporary has a name of its own first.
-        path = temporary(segment_file(topic_dir, SegmentId(0, 0, source.generation)))
+        path = temporary_file(segment_file(topic_dir, SegmentId(0, 0, source.generation)))
         done = False
         try:
             footer = write_segment(self._files.fs, path, source, batches(), compression=self._compression)
             if footer is not None:
-                self._files.fs.rename(path, temporary(segment_file(topic_dir, footer.id)))
+                self._files.fs.rename(path, temporary_file(segment_file(topic_dir, footer.id)))
                 self._files.fs.fsync_dir(topic_dir)
             done = True
         finally:
@@ -190,7 +190,7 @@ class SegmentSwap:
 
     def _drop(self, path: Path) -> None:
         with suppress(OSError):
-            self._files.fs.unlink(temporary(path))
+            self._files.fs.unlink(temporary_file(path))
 
 
 def next_source(topic: Topic) -> SegmentSource:
@@ -202,5 +202,5 @@ def next_source(topic: Topic) -> SegmentSource:
 
 def rename_temporary(fs: Fs, path: Path) -> None:
     """Rename the temporary of a committed frame's file, durably."""
-    fs.rename(temporary(path), path)
+    fs.rename(temporary_file(path), path)
     fs.fsync_dir(path.parent)

@@ -110,7 +110,7 @@ _END: Final = 1 << 31
 assert _HEADS.itemsize == HEAD_BYTES
 
 
-def batch_of(keys: Sequence[bytes], values: Sequence[bytes], *, key_start: int = 0) -> Batch:
+def entries_to_batch(keys: Sequence[bytes], values: Sequence[bytes], *, key_start: int = 0) -> Batch:
     """Return the entries of `keys` as one canonical batch, in their order; a key begins `key_start` bytes into each of
     `keys`.
 

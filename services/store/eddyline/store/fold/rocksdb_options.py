@@ -66,7 +66,7 @@ class Profile:
     """[4 x all memtables] RocksDB's WAL; above this size the memtables that pin its oldest file are flushed. An open
     replays it, at about 200 MiB/s."""
     cache_bytes: int
-    """[32 MiB] Blocks, indexes and filters of both families, unless a budget sets it (`sized`)."""
+    """[32 MiB] Blocks, indexes and filters of both families, unless a budget sets it (`fit_profile`)."""
     target_file_bytes: int
     """[64 MiB] One table file."""
     level_base_bytes: int
@@ -107,7 +107,7 @@ PROFILES: Final[dict[ProfileName, Profile]] = {"small": SMALL, "large": LARGE}
 MEMTABLE_BYTES_MIN: Final = 256 << 10
 
 
-def sized(profile: Profile, memory_bytes: int) -> Profile:
+def fit_profile(profile: Profile, memory_bytes: int) -> Profile:
     """Return the profile within a budget: memtables take half of it at most, shrunk in proportion if necessary; blocks,
     indexes and filters get the rest."""
     held_bytes = profile.memtable_count * (profile.memtable_bytes + profile.meta_memtable_bytes)

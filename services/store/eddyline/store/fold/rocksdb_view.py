@@ -18,7 +18,7 @@ from rocksdict import Rdict, RdictIter, ReadOptions
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.fold_entry import decode_entry
 from eddyline.core.runtime.fs import is_shortage_text
-from eddyline.store.fold.entries import batch_of
+from eddyline.store.fold.entries import entries_to_batch
 from eddyline.store.fold.fold import FoldFailed, FoldShort, FoldStalled
 from eddyline.store.fold.meta_codec import TOPIC_BYTES
 
@@ -107,7 +107,7 @@ class RocksView:
 
     def next_batch(self, entries_max: int, bytes_max: int) -> Batch:
         keys, values = self._next(entries_max, bytes_max)
-        return batch_of(keys, values, key_start=TOPIC_BYTES)
+        return entries_to_batch(keys, values, key_start=TOPIC_BYTES)
 
     def _next(self, entries_max: int, bytes_max: int) -> EntryLists:
         assert entries_max > 0

@@ -58,7 +58,7 @@ class FoldDifference(NamedTuple):
         return not (self.missing or self.extra or self.differing)
 
 
-def compare(
+def compare_views(
     expected: FoldView, actual: FoldView, *, findings_max: int, progress: Callable[[int], None] | None = None
 ) -> FoldDifference:
     """Compare the remaining entries of both views; `progress` is called after each page with the number of keys compared.

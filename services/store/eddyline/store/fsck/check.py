@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import open_read_only
-from eddyline.store.fold.entries import batch_of
+from eddyline.store.fold.entries import entries_to_batch
 from eddyline.store.fsck.findings import RESTORE, Findings, Severity
 from eddyline.store.fsck.folds import FoldsCheck
 from eddyline.store.fsck.read_only_fs import ReadOnlyFs
@@ -35,7 +35,7 @@ from eddyline.store.recovery.open import NO_CHECKPOINT, check_continuous, load_c
 from eddyline.store.recovery.orphans import foreign_at_top, survey, with_garbage
 from eddyline.store.recovery.replay import Replay
 from eddyline.store.storage.identity import read_identity
-from eddyline.store.storage.layout import Layout, parse_topic_dir, temporary, wal_file, wal_numbers
+from eddyline.store.storage.layout import Layout, parse_topic_dir, temporary_file, wal_file, wal_numbers
 from eddyline.store.storage.wal.scan import corrupt, scan
 
 if TYPE_CHECKING:
@@ -219,8 +219,8 @@ class DirectoryCheck:
         for path in names.missing:
             self._findings.error(path, "it is missing, and the catalog or the log names it")
         for path in names.unnamed:
-            self._fs.alias(path, temporary(path))
-            self._findings.note(temporary(path), "it has not got its final name yet", to_do=_AT_START)
+            self._fs.alias(path, temporary_file(path))
+            self._findings.note(temporary_file(path), "it has not got its final name yet", to_do=_AT_START)
         for path in names.temporaries:
             self._findings.note(path, "a temporary file that neither catalog nor log names", to_do=_AT_START)
         for path in names.foreign:
@@ -315,7 +315,7 @@ class _EmptyView:
         return []
 
     def next_batch(self, entries_max: int, bytes_max: int) -> Batch:
-        return batch_of([], [])
+        return entries_to_batch([], [])
 
     def close(self) -> None:
         pass

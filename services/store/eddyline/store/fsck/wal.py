@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
-from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
+from eddyline.store.storage.layout import parse_wal_temporary, temporary_file, wal_file, wal_numbers
 from eddyline.store.storage.wal.scan import FileReplay, WalEnd
 from eddyline.store.storage.wal.wal import read_frame
 
@@ -89,7 +89,7 @@ class ShardCheck:
             number = parse_wal_temporary(name)
             if number is not None and number not in present and data_number <= number < state_number:
                 path = wal_file(self._directory, number)
-                self._fs.alias(path, temporary(path))
+                self._fs.alias(path, temporary_file(path))
                 present.add(number)
         numbers = sorted(number for number in present if number >= data_number)
         last = max([*numbers, state_number - 1 if previous_bytes >= 0 else 0, self._last_known(shard)])

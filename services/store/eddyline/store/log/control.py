@@ -104,7 +104,7 @@ def config_of(body: Mapping[str, str | int]) -> TopicConfig:
     return _DEFAULT if config == _DEFAULT else config
 
 
-def topic_of(topic_id: int, body: Mapping[str, str | int], create_ts_ms: int, key_budget: KeyBudget) -> Topic:
+def topic_from_body(topic_id: int, body: Mapping[str, str | int], create_ts_ms: int, key_budget: KeyBudget) -> Topic:
     """Return the topic that a TopicCreate frame creates."""
     return Topic(
         name=str(body["name"]),
@@ -206,7 +206,7 @@ def segment_of(summary: SegmentSummary, topic_dir: Path) -> Segment:
     return Segment(summary, segment_file(topic_dir, SegmentId(*summary[:3])))
 
 
-def base_of(base: BaseEntry, topic_dir: Path) -> Segment:
+def segment_of_base(base: BaseEntry, topic_dir: Path) -> Segment:
     """Return a base's file, held and released like a segment's. A base of no rows has no file."""
     nothing = SegmentSummary(0, base.seq, base.generation, base.rows, 0, 0, base.file_bytes, 0, 0, 0)
     return Segment(nothing, base_file(topic_dir, base.seq, base.generation))
@@ -227,7 +227,7 @@ def apply_segment_change(topic: Topic, change: SegmentChange, topic_dir: Path) -
         topic.index.drop_through(change.segmented_seq)
     if change.base is not None and change.base != topic.base:
         if topic.base is not None and topic.base.rows:
-            removed.append(base_of(topic.base, topic_dir))
+            removed.append(segment_of_base(topic.base, topic_dir))
         topic.base = change.base
         topic.base_wanted = False
     if change.erase_due_ms is not None:

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.core.runtime.fs import is_shortage
-from eddyline.store.storage.layout import temporary
+from eddyline.store.storage.layout import temporary_file
 from eddyline.store.storage.segment.reader import read_batch, read_footer, read_message, unreadable
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class LogFiles:
     def _open_file(self, path: Path) -> File:
         """Open a segment's file. A segment is in the log a moment before its file is renamed: try the temporary name too."""
         try:
-            for name in (path, temporary(path)):
+            for name in (path, temporary_file(path)):
                 with suppress(FileNotFoundError):
                     return self.fs.open(name)
             return self.fs.open(path)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.runtime.logging import fields
 from eddyline.store.catalog.catalog import ErasingEntry
-from eddyline.store.storage.layout import temporary
+from eddyline.store.storage.layout import temporary_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,8 +107,8 @@ def remove_named(files: LogFiles, layout: Layout, name: str) -> bool:
     """Remove a file or a topic's directory of the data directory; True = it is removed. Blocking."""
     path, fs = layout.data_dir / name, files.fs
     try:
-        if not name.endswith("/") and fs.exists(temporary(path)):
-            fs.unlink(temporary(path))  # part of the log, but the file was never renamed
+        if not name.endswith("/") and fs.exists(temporary_file(path)):
+            fs.unlink(temporary_file(path))  # part of the log, but the file was never renamed
         if not fs.exists(path):
             return True
         if name.endswith("/"):

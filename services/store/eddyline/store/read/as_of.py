@@ -139,7 +139,7 @@ class AsOf:
     async def _last_revision(self, topic: Topic, key: bytes, seq: int, floors: Floors | None = None) -> Record | None:
         """Return the key's last revision at or below `seq` and above `floors` (None = the topic's, which may move
         meanwhile)."""
-        may_hold = may_hold_of(key)
+        may_hold = key_check(key)
         while (
             seq > (floors or topic.floors).trim
             and (piece := await self._log.through(topic, seq, may_hold=may_hold)) is not None
@@ -161,7 +161,7 @@ class AsOf:
             entry = await self._bases.entry(topic, key)
             if entry is None or _may_show(topic, entry):
                 points.append(base_seq)
-        cursor, may_hold = max(after_seq, topic.retained_after_seq), may_hold_of(key)
+        cursor, may_hold = max(after_seq, topic.retained_after_seq), key_check(key)
         while cursor < min(points):
             piece = await self._log.after(topic, cursor, may_hold=may_hold)
             if piece is None:
@@ -208,7 +208,7 @@ class AsOf:
         )
 
 
-def may_hold_of(key: bytes) -> Callable[[Footer], bool]:
+def key_check(key: bytes) -> Callable[[Footer], bool]:
     """Return a footer check: may the segment hold a revision of the key?"""
     return lambda footer: footer.may_hold_key(key)
 

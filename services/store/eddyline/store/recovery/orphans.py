@@ -30,7 +30,7 @@ from eddyline.store.storage.layout import (
     parse_temporary,
     parse_topic_dir,
     parse_wal_temporary,
-    temporary,
+    temporary_file,
     wal_numbers,
 )
 from eddyline.store.storage.quarantine import _day, _set_aside
@@ -118,7 +118,7 @@ def resolve_orphans(
     if result.missing:
         raise missing_file(result.missing)
     for path in result.unnamed:
-        fs.rename(temporary(path), path)
+        fs.rename(temporary_file(path), path)
     for path in result.temporaries:
         fs.unlink(path)
     for directory in sorted({path.parent for path in (*result.unnamed, *result.temporaries)}):

@@ -31,7 +31,7 @@ from eddyline.store.log.control import (
     apply_eviction,
     apply_segment_change,
     segment_change_of,
-    topic_of,
+    topic_from_body,
 )
 from eddyline.store.log.deletion import decode_delete, decode_evict
 from eddyline.store.log.idempotency_keys import KeyedAppend
@@ -107,7 +107,7 @@ class Replay:
 
     def _apply(self, frame: WalFrame, location: Location) -> None:
         if frame.type == FrameType.TOPIC_CREATE:
-            created = topic_of(frame.topic_id, _control(frame), frame.ts_ms, self._table.key_budget)
+            created = topic_from_body(frame.topic_id, _control(frame), frame.ts_ms, self._table.key_budget)
             created.last_ts_ms = frame.ts_ms
             self._table.replayed(created)
             return

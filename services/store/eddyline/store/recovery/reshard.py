@@ -25,7 +25,7 @@ from eddyline.store.catalog.catalog import WalPosition
 from eddyline.store.fold.fold import sync_for_checkpoint
 from eddyline.store.log_io.catalog_entries import encode_catalog_topic, source_of
 from eddyline.store.recovery.orphans import with_garbage
-from eddyline.store.storage.layout import parse_wal_temporary, temporary, wal_file, wal_numbers
+from eddyline.store.storage.layout import parse_wal_temporary, temporary_file, wal_file, wal_numbers
 from eddyline.store.storage.wal.frame import FrameType, carried_body, control_body, seal
 from eddyline.store.storage.wal.wal import Wal, WalEnd
 
@@ -115,7 +115,7 @@ def rename_files(fs: Fs, layout: Layout, positions: Sequence[WalPosition]) -> No
         named = [number for number in waiting if data_number <= number < state_number]
         for number in set(named) - set(wal_numbers(names)):
             path = wal_file(directory, number)
-            fs.rename(temporary(path), path)
+            fs.rename(temporary_file(path), path)
         if named:
             fs.fsync_dir(directory)
 
@@ -169,7 +169,7 @@ class _ShardWriter:
             self._write()
 
     def _begin_file(self) -> None:
-        self._file = self._fs.open(temporary(wal_file(self._directory, self._number)), create=True)
+        self._file = self._fs.open(temporary_file(wal_file(self._directory, self._number)), create=True)
         self._file.truncate(0)
         self._offset = 0
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import EddylineError, InvalidArgument, StreamOrder, TopicExists, TopicNotFound
 from eddyline.core.runtime.tasks import run_with
-from eddyline.store.rpc.requests import append_request, new_topic
+from eddyline.store.rpc.requests import new_topic, parse_append_request
 from eddyline.store.rpc.stream_context import open_stream
 from eddyline.store.write.validation import check_epoch
 from eddyline.v1 import log_pb2
@@ -120,7 +120,7 @@ class AppendStreamCall:
             return await self._shard.get_topic(start.topic)
 
     async def _stage(self, topic: TopicInfo, append: log_pb2.AppendBatch, rows: bytes | None) -> None:
-        request = append_request(append, rows, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
+        request = parse_append_request(append, rows, topic=topic.name, kind=topic.kind, epoch=topic.epoch)
         if self._traceparent:
             request = request._replace(traceparent=self._traceparent)
         ack = await self._shard.stage(request)

@@ -16,7 +16,7 @@ from eddyline.core.server.server import RawMethod
 from eddyline.core.telemetry.trace_context import traceparent_of
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.rpc.append_stream_call import AppendStreamCall
-from eddyline.store.rpc.requests import append_request, new_topic, parse_filter
+from eddyline.store.rpc.requests import new_topic, parse_append_request, parse_filter
 from eddyline.store.rpc.stream_records_call import StreamRecordsCall, parse_stream
 from eddyline.v1 import log_pb2, log_pb2_grpc
 
@@ -66,7 +66,9 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         kind = shard.kind_of(request.topic)
         if kind is None and create is not None:
             kind = create.kind
-        append = append_request(request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create)
+        append = parse_append_request(
+            request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create
+        )
         if self._tracer.is_on and (traceparent := traceparent_of(context)):
             append = append._replace(traceparent=traceparent)
         result = await (await shard.stage(append))

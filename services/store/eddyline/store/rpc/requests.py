@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eddyline.v1 import log_pb2, topic_pb2
 
 
-def append_request(
+def parse_append_request(
     request: log_pb2.AppendRecordsRequest | log_pb2.AppendBatch,
     rows: bytes | None,
     *,

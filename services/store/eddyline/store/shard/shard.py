@@ -19,7 +19,7 @@ from eddyline.core.model.source import ControlState, Lease, changed_source, chec
 from eddyline.core.model.topic import Kind, TopicConfig, check_config, check_name, merged
 from eddyline.core.records.batch import Batch
 from eddyline.store.log.append import AppendRequest, WriterPosition
-from eddyline.store.log.control import apply_config, config_body, topic_body, topic_of
+from eddyline.store.log.control import apply_config, config_body, topic_body, topic_from_body
 from eddyline.store.log.sources import (
     change_writer,
     check_takes_source,
@@ -153,7 +153,7 @@ class Shard:
             topic_id = self._table.take_id()
             now_ms = self._engine.clock.now_ms()
             body = topic_body(name, kind, config)
-            topic = topic_of(topic_id, body, now_ms, self._table.key_budget)
+            topic = topic_from_body(topic_id, body, now_ms, self._table.key_budget)
             topic.last_ts_ms = now_ms
             topic.last_commit_s = self._engine.clock.monotonic_s()
             frame = control_body(FrameType.TOPIC_CREATE, topic_id, dict(body), ts_ms=now_ms)
@@ -202,7 +202,7 @@ class Shard:
 
     def _unsaved_topic(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
         """Return the topic that an append would create, with id 0, to check the append against."""
-        return topic_of(0, topic_body(name, kind, config), 0, self._table.key_budget)
+        return topic_from_body(0, topic_body(name, kind, config), 0, self._table.key_budget)
 
     # reads -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import numpy as np
 from eddyline.core.errors import DataCorrupt, HistoryGone, InvalidArgument
 from eddyline.store.log_io.pieces import unless_deleted
 from eddyline.store.splits.encoder import SplitRows, encoded
-from eddyline.store.splits.filter import may_hold, may_hold_of
+from eddyline.store.splits.filter import may_hold, may_hold_passing
 from eddyline.store.splits.model import ArrowMessage
 from eddyline.store.splits.scan import StoredBatch
 from eddyline.store.storage.layout import base_file
@@ -67,7 +67,7 @@ class BaseSplitReader:
             HistoryGone, InvalidArgument (row numbers above the base's), TopicNotFound, FoldLost, DataCorrupt.
         """
         topic, split, split_filter = scan.topic, scan.split, scan.split_filter
-        base = base_of(topic, split.base_seq, split.base_generation)
+        base = base_at(topic, split.base_seq, split.base_generation)
         if split.last >= base.rows:
             raise InvalidArgument(
                 f"the base of topic {topic.name} has {base.rows} rows, the split ends at row {split.last}",
@@ -83,7 +83,7 @@ class BaseSplitReader:
             start, stop = max(split.first - begin, 0), min(split.last + 1 - begin, entry.rows)
             if start >= stop:
                 continue
-            if denied or not may_hold_of(entry, split_filter):
+            if denied or not may_hold_passing(entry, split_filter):
                 scan.tally.hidden += stop - start
                 continue
             async with self._slots.job():
@@ -145,7 +145,7 @@ class _RowRange(NamedTuple):
     stop: int
 
 
-def base_of(topic: Topic, seq: int, generation: int) -> BaseEntry:
+def base_at(topic: Topic, seq: int, generation: int) -> BaseEntry:
     """Return the topic's base, which must have this seq and generation.
 
     Raises:

@@ -64,7 +64,7 @@ def may_hold(footer: Footer, split_filter: SplitFilter) -> bool:
     return not records.tags or any(map(footer.may_hold_tag, records.tags))
 
 
-def may_hold_of(part: SegmentSummary | BatchEntry, split_filter: SplitFilter) -> bool:
+def may_hold_passing(part: SegmentSummary | BatchEntry, split_filter: SplitFilter) -> bool:
     """Return whether a file or a record batch may hold a record that passes, by its gap count and latest source time."""
     if part.gap_count or not split_filter.by_source_time:
         return True

@@ -19,9 +19,9 @@ from eddyline.core.errors import CursorAhead, DataCorrupt, InvalidArgument, NotK
 from eddyline.store.log.floors import live_count
 from eddyline.store.log.topic import NO_FLOORS
 from eddyline.store.log_io.pieces import unless_deleted
-from eddyline.store.splits.base_reader import base_of, history_gone
+from eddyline.store.splits.base_reader import base_at, history_gone
 from eddyline.store.splits.cutter import SplitCutter
-from eddyline.store.splits.filter import may_hold, may_hold_of, of_topic
+from eddyline.store.splits.filter import may_hold, may_hold_passing, of_topic
 from eddyline.store.splits.model import (
     SPLIT_BYTES_DEFAULT,
     SPLIT_RECORDS_DEFAULT,
@@ -129,7 +129,7 @@ class SplitPlanner:
         return await self._cut_log(topic, mark.end_seq - 1, split_filter, cutter)
 
     async def _cut_base(self, topic: Topic, mark: PlanMark, split_filter: SplitFilter, cutter: SplitCutter) -> bool:
-        base = base_of(topic, mark.base_seq, mark.base_generation)
+        base = base_at(topic, mark.base_seq, mark.base_generation)
         footer = await self._base.footer(topic, base)
         if not may_hold(footer, split_filter):
             return True
@@ -138,7 +138,7 @@ class SplitPlanner:
             end += entry.rows
             if end - 1 <= cutter.last_row:
                 continue
-            if not may_hold_of(entry, split_filter):
+            if not may_hold_passing(entry, split_filter):
                 cutter.skip(end - 1)
             elif not cutter.add(end - 1, entry.rows, entry.length):
                 return False
@@ -177,7 +177,7 @@ class SplitPlanner:
     ) -> bool:
         summary = segment.summary
         last = min(summary.last_seq, last_seq)
-        if not may_hold_of(summary, split_filter):
+        if not may_hold_passing(summary, split_filter):
             cutter.skip(last)
             return True
         if split_filter.passes_all() and cutter.last_row < summary.first_seq and last == summary.last_seq:
@@ -197,7 +197,7 @@ class SplitPlanner:
             last = min(entry.last_seq, last_seq)
             if entry.first_seq > last_seq:
                 return cutter.finish(last_seq, covers=split_filter.passes_all())
-            if not may_hold_of(entry, split_filter):
+            if not may_hold_passing(entry, split_filter):
                 cutter.skip(last)
             elif not cutter.add(last, _count(topic, cutter, last), entry.length):
                 return False

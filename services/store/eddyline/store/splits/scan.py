@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from eddyline.core.errors import DataCorrupt, TopicNotFound
 from eddyline.store.log_io.pieces import unless_deleted
-from eddyline.store.splits.filter import may_hold, may_hold_of
+from eddyline.store.splits.filter import may_hold, may_hold_passing
 from eddyline.store.storage.segment.batching import record_batches
 from eddyline.store.storage.segment.reader import decode_message
 from eddyline.store.storage.segment.writer import BYTES_MAX, ROWS_MAX
@@ -111,7 +111,7 @@ class ScanPieces:
         return running.result()
 
     async def _of_segment(self, segment: Segment, seq: int, last_seq: int, split_filter: SplitFilter) -> ScanPiece:
-        if not may_hold_of(segment.summary, split_filter):
+        if not may_hold_passing(segment.summary, split_filter):
             return ScanPiece(segment.summary.last_seq)
         segment.hold()
         try:
@@ -119,7 +119,7 @@ class ScanPieces:
             if not may_hold(footer, split_filter):
                 return ScanPiece(segment.summary.last_seq)
             entry = footer.batches[footer.batch_after(seq)]
-            if not may_hold_of(entry, split_filter) or entry.first_seq > last_seq:
+            if not may_hold_passing(entry, split_filter) or entry.first_seq > last_seq:
                 return ScanPiece(entry.last_seq)
             message = await self.run(partial(self._files.message, segment, entry))
             return ScanPiece(entry.last_seq, StoredBatch(message, entry, segment.path))

@@ -165,7 +165,7 @@ def base_file(directory: Path, seq: int, generation: int) -> Path:
     return directory / f"base-{seq:016x}-{generation:08x}.arrow"
 
 
-def temporary(path: Path) -> Path:
+def temporary_file(path: Path) -> Path:
     """Path of the file before its rename."""
     return path.with_name(path.name + _TEMPORARY)
 

@@ -23,7 +23,7 @@ from eddyline.core.errors import CommitUnknown
 from eddyline.core.model.topic import Durability
 from eddyline.core.records.batch import Batch
 from eddyline.store.storage.wal.frame import FrameBody, append_body
-from eddyline.store.storage.wal.wal import Wal, WalFailed, reason_of
+from eddyline.store.storage.wal.wal import Wal, WalFailed, failure_reason
 from eddyline.store.write.staged import (
     STOPPED,
     CommitFrame,
@@ -295,7 +295,7 @@ class GroupCommitter:
             except (OSError, WalFailed) as error:
                 if step.is_first and isinstance(error, WalFailed):
                     self._was_written = False  # the group before it failed
-                self._fail(reason_of(error), error, step.frames, were_written=self._was_written)
+                self._fail(failure_reason(error), error, step.frames, were_written=self._was_written)
             else:
                 self._hand_on(step.frames)
                 if step.is_written:
@@ -313,7 +313,7 @@ class GroupCommitter:
         try:
             await self._worker.submit(self.wal.sync)
         except (OSError, WalFailed) as error:
-            self._fail(reason_of(error), error, ())
+            self._fail(failure_reason(error), error, ())
 
     def _take_group(self) -> list[CommitFrame]:
         """Return the frames of the next group: in staged order, appends of one topic joined, bounded in bytes."""

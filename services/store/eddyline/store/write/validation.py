@@ -65,7 +65,7 @@ def check_request(topic: Topic, request: AppendRequest) -> None:
             raise InvalidArgument("the fence of the caller's lease is missing", field="fence")
     if request.batch.count == 0 and not request.source:
         raise InvalidArgument("an append needs at least one record", field="batch")
-    check_ops(topic.kind, request.batch, source=request.source)
+    check_ops_for_kind(topic.kind, request.batch, source=request.source)
 
 
 def check_new(topic: Topic, request: AppendRequest) -> None:
@@ -109,7 +109,7 @@ def check_author(topic: Topic, request: AppendRequest) -> None:
         )
 
 
-def check_ops(kind: Kind, batch: Batch, *, source: bool) -> None:
+def check_ops_for_kind(kind: Kind, batch: Batch, *, source: bool) -> None:
     """Check ops and keys by the topic's kind.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import connected
 from eddyline.cli.errors import CommandError
-from eddyline.cli.local_cluster.away import described
+from eddyline.cli.local_cluster.away import describe_error
 from eddyline.cli.local_cluster.outage import Outage
 from eddyline.cli.terminal.units import pluralize
 from eddyline.client.local_fold.follow import REFRESH_S, FoldStep, FollowOptions
@@ -64,7 +64,7 @@ async def run_follow(arguments: argparse.Namespace, context: Context) -> int:
                 try:
                     async with connected(arguments, context) as client:
                         outage.over()
-                        outage.describe = partial(described, topology=client.topology)
+                        outage.describe = partial(describe_error, topology=client.topology)
                         await fold.follow(client, options, random_source=context.random_source)
                 except NotReady as error:
                     outage.failed(error)

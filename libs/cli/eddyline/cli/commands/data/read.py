@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import add_epoch, add_verb, connected, count, limit
 from eddyline.cli.errors import EXIT_OK
-from eddyline.cli.local_cluster.away import described
+from eddyline.cli.local_cluster.away import describe_error
 from eddyline.cli.local_cluster.outage import Outage
 from eddyline.cli.terminal.output import gap_fields, gap_line, print_error, record_fields, record_line
 from eddyline.core.model.read import RecordFilter
@@ -65,7 +65,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     # On stderr for programs too: standard output is what `eddyline append --json` takes.
     outage = Outage(lambda text, _fields: print_error(text))
     async with context.output.until_reader_leaves(), connected(arguments, context, topic=arguments.topic) as client:
-        outage.describe = partial(described, topology=client.topology)
+        outage.describe = partial(describe_error, topology=client.topology)
         async for item in client.read(
             arguments.topic,
             after=Position(arguments.epoch, arguments.after),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import add_epoch, add_verb, connected, count, limit
 from eddyline.cli.errors import EXIT_OK, CommandError
-from eddyline.cli.local_cluster.away import described
+from eddyline.cli.local_cluster.away import describe_error
 from eddyline.cli.local_cluster.outage import Outage
 from eddyline.cli.terminal.units import commit_time_ns
 from eddyline.core.model.topic import Kind
@@ -130,7 +130,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
 
     outage = Outage(context.output.print_notice)
     async with context.output.until_reader_leaves(), connected(arguments, context) as client:
-        outage.describe = partial(described, topology=client.topology)
+        outage.describe = partial(describe_error, topology=client.topology)
         wanted = [
             WatchTopic(
                 name,

@@ -6,7 +6,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import add_group, add_verb, connected, count
-from eddyline.cli.commands.topics.topic_settings import add_settings, change_of, kept_text, settings_fields
+from eddyline.cli.commands.topics.topic_settings import (
+    add_settings,
+    config_change_from_args,
+    kept_text,
+    settings_fields,
+)
 from eddyline.cli.errors import EXIT_OK, CommandError
 from eddyline.cli.terminal.confirm import add_yes, confirm
 from eddyline.cli.terminal.output import Json, format_time
@@ -104,12 +109,12 @@ def _add_if_epoch(parser: argparse.ArgumentParser) -> None:
 
 
 def _changes_nothing(arguments: argparse.Namespace) -> str:
-    return "give a setting to change" if change_of(arguments) == ConfigChange() else ""
+    return "give a setting to change" if config_change_from_args(arguments) == ConfigChange() else ""
 
 
 async def create(arguments: argparse.Namespace, context: Context) -> int:
     """Create a topic."""
-    config = changed(TopicConfig(), change_of(arguments))
+    config = changed(TopicConfig(), config_change_from_args(arguments))
     async with connected(arguments, context, topic=arguments.name) as client:
         topic = await client.create_topic(arguments.name, Kind[arguments.kind.upper()], config)
     context.output.print_result(f"created {topic.name} ({topic.kind.name}, epoch {topic.epoch})", topic_fields(topic))
@@ -119,7 +124,9 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
 async def update(arguments: argparse.Namespace, context: Context) -> int:
     """Change a topic."""
     async with connected(arguments, context, topic=arguments.name) as client:
-        topic = await client.update_topic(arguments.name, change_of(arguments), if_epoch=arguments.if_epoch)
+        topic = await client.update_topic(
+            arguments.name, config_change_from_args(arguments), if_epoch=arguments.if_epoch
+        )
     text = f"updated {topic.name} (configuration {topic.config_version}): it keeps {kept_text(topic.config)}"
     context.output.print_result(text, topic_fields(topic))
     return EXIT_OK

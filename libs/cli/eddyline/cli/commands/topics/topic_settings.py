@@ -66,7 +66,7 @@ def _priority(text: str) -> int:
     return whole_number(text, -PRIORITY_MAX, PRIORITY_MAX)
 
 
-def change_of(arguments: argparse.Namespace) -> ConfigChange:
+def config_change_from_args(arguments: argparse.Namespace) -> ConfigChange:
     """The configuration changes that the flags ask for."""
     return ConfigChange(
         durability=None if arguments.durability is None else Durability[arguments.durability.upper()],

@@ -13,7 +13,7 @@ from eddyline.cli.drill.support import checks
 from eddyline.cli.drill.support.lone_store import lone_store
 from eddyline.cli.drill.support.scene import Verdict
 from eddyline.cli.drill.support.shifted_clock import SHIFT_FILE
-from eddyline.cli.drill.support.writers import numbered
+from eddyline.cli.drill.support.writers import numbered_record
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.record import Record
 from eddyline.core.runtime.clock import sleep
@@ -50,12 +50,14 @@ async def clock_drill(folder: Path, context: Context) -> Verdict:
     ) as store:
         for topic, ttl_ms in ((LONG_TOPIC, LONG_TTL_MS), (SHORT_TOPIC, SHORT_TTL_MS)):
             await store.client.create_topic(topic, Kind.LOG, TopicConfig(ttl_ms=ttl_ms))
-            await store.client.append(topic, [numbered("clock", number) for number in range(RECORDS)])
+            await store.client.append(topic, [numbered_record("clock", number) for number in range(RECORDS)])
         verdict.findings += await _expires(store, context)
         written = RECORDS
         for step_ms in (JUMP_MS, 0, -JUMP_MS, 0):
             _set(shift, step_ms)
-            await store.client.append(LONG_TOPIC, [numbered("clock", written + number) for number in range(RECORDS)])
+            await store.client.append(
+                LONG_TOPIC, [numbered_record("clock", written + number) for number in range(RECORDS)]
+            )
             written += RECORDS
             # longer than a round of retention
             await sleep(context.clock, 1.5)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from eddyline.cli.drill.support import checks
 from eddyline.cli.drill.support.lone_store import lone_store
 from eddyline.cli.drill.support.scene import Verdict
-from eddyline.cli.drill.support.writers import numbered
+from eddyline.cli.drill.support.writers import numbered_record
 from eddyline.core.errors import EddylineError
 from eddyline.core.model.topic import Kind
 from eddyline.core.runtime.clock import sleep
@@ -63,7 +63,7 @@ async def full_disk_drill(folder: Path, context: Context) -> Verdict:
 
 
 async def _append(store: LoneStore, first: int) -> int:
-    await store.client.append(TOPIC, [numbered("full", first + number) for number in range(RECORDS)])
+    await store.client.append(TOPIC, [numbered_record("full", first + number) for number in range(RECORDS)])
     return first + RECORDS
 
 
@@ -75,7 +75,7 @@ async def _refuses(store: LoneStore, clock: Clock) -> list[str]:
             return [f"disk: appends are taken below the floor ({status.reason if status else 'no answer'})"]
         await sleep(clock, 0.05)
     try:
-        await store.client.append(TOPIC, [numbered("refused", 0)])
+        await store.client.append(TOPIC, [numbered_record("refused", 0)])
     except EddylineError as error:
         return [] if error.reason == "DISK_FLOOR" else [f"disk: an append was refused by {error.reason}"]
     return ["disk: an append was taken below the floor"]

@@ -12,7 +12,7 @@ from eddyline.cli.drill.scenarios.kill import SERVES_AGAIN_S
 from eddyline.cli.drill.support import checks
 from eddyline.cli.drill.support.lone_store import lone_store
 from eddyline.cli.drill.support.scene import Verdict
-from eddyline.cli.drill.support.writers import PACE_S, AppendWriter, StreamWriter, numbered
+from eddyline.cli.drill.support.writers import PACE_S, AppendWriter, StreamWriter, numbered_record
 from eddyline.cli.errors import CommandError
 from eddyline.core.errors import Code, EddylineError
 from eddyline.core.model.topic import Kind
@@ -71,7 +71,8 @@ class DyingWriter:
         number = 0
         while not stop.is_set():
             records = [
-                numbered(DOOMED if index % 2 else "kept", self.kept + index // 2) for index in range(DYING_RECORDS)
+                numbered_record(DOOMED if index % 2 else "kept", self.kept + index // 2)
+                for index in range(DYING_RECORDS)
             ]
             await client.append(DYING_TOPIC, records, idempotency_key=f"dying-{number}", timeout_s=SERVES_AGAIN_S)
             self.kept += DYING_RECORDS // 2

@@ -48,7 +48,7 @@ class AppendWriter:
         """Write until told to stop. An append under way is finished."""
         while not stop.is_set():
             first = self.acknowledged
-            records = [numbered(self.name, first + offset) for offset in range(BATCH_RECORDS)]
+            records = [numbered_record(self.name, first + offset) for offset in range(BATCH_RECORDS)]
             key = f"{self.name}-{first}"
             await client.append(self._topic, records, idempotency_key=key, timeout_s=PATIENCE_S)
             self.acknowledged += BATCH_RECORDS
@@ -83,7 +83,7 @@ class StreamWriter:
             try:
                 number = self.acknowledged
                 while number < self._sent or not stop.is_set():
-                    record = numbered(self.name, number)
+                    record = numbered_record(self.name, number)
                     waiting.append(await stream.append([record], idempotency_key=f"{self.name}-{number}"))
                     number += 1
                     self._sent = max(self._sent, number)
@@ -148,6 +148,6 @@ class BucketWriter:
             self.acknowledged[revision] = put
 
 
-def numbered(writer: str, number: int) -> Record:
+def numbered_record(writer: str, number: int) -> Record:
     """A record that says who wrote it and which it is."""
     return Record(data=f"{writer}:{number}".encode(), tag=writer)

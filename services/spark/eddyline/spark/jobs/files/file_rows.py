@@ -27,7 +27,7 @@ from eddyline.spark.jobs.files.json_lines import NotARecordError, record_of
 from eddyline.spark.options.write import BATCH_BYTES, BATCH_RECORDS
 from eddyline.spark.writer.partition import RowChunk
 from eddyline.spark.writer.position import RowPosition
-from eddyline.spark.writer.rows import GIVEN_BY_THE_STORE, batch_of, check_columns
+from eddyline.spark.writer.rows import GIVEN_BY_THE_STORE, check_columns, rows_to_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,7 +147,7 @@ class ParquetReader:
     def _runs(self, rows: pa.RecordBatch, first: int, bad: Bad) -> Iterator[RowRun]:
         """Rows as runs; where one is bad by halves, so that the good ones are still made many at a time."""
         try:
-            batch = batch_of(rows, self._kind, first)
+            batch = rows_to_batch(rows, self._kind, first)
         except EddylineError as error:
             if rows.num_rows == 1:
                 bad(first, error)

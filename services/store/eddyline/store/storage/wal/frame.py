@@ -3,8 +3,8 @@
 A frame is valid only at the position where it was written: shard, file number and offset seed its checksum, so a copy of
 it, or the remains of an old file on the disk, fail. FORMAT.md has the grammar.
 
-I1: a sealed frame's length is a multiple of 8, and known before it has a position. I2: `parse` returns the frame that was
-sealed, or raises. I3: magic, `frame_len` and the position of the checksum hold for all future versions, so a frame of a
+I1: a sealed frame's length is a multiple of 8, and known before it has a position. I2: `parse_frame` returns the frame that
+was sealed, or raises. I3: magic, `frame_len` and the position of the checksum hold for all future versions, so a frame of a
 later version can be distinguished from a torn one.
 Threading: pure functions over immutable buffers. A parsed batch references the buffer it was parsed from.
 """
@@ -34,7 +34,7 @@ __all__ = [
     "WalFrame",
     "append_body",
     "control_body",
-    "parse",
+    "parse_frame",
     "seal",
 ]
 
@@ -249,8 +249,8 @@ def sealed_parts(body: FrameBody, *, shard: int, file_number: int, offset: int, 
     return header, *body.parts, _CHECKSUM.pack(digest.intdigest())
 
 
-def verify(buffer: memoryview, start: int, *, shard: int, file_number: int, offset: int) -> Header:
-    """Return the header of the frame at `at` in `buffer`, after checking its checksum for this position.
+def verify_frame(buffer: memoryview, start: int, *, shard: int, file_number: int, offset: int) -> Header:
+    """Return the header of the frame at `start` in `buffer`, after checking its checksum for this position.
 
     Raises:
         BadFrame: there is no valid frame.
@@ -270,14 +270,14 @@ def verify(buffer: memoryview, start: int, *, shard: int, file_number: int, offs
     return header
 
 
-def parse(buffer: Buffer, start: int, *, shard: int, file_number: int, offset: int) -> WalFrame:
-    """Parse the frame at `at` in `buffer`, which was written at `offset` of file `file_number`. Nothing is copied.
+def parse_frame(buffer: Buffer, start: int, *, shard: int, file_number: int, offset: int) -> WalFrame:
+    """Parse the frame at `start` in `buffer`, which was written at `offset` of file `file_number`. Nothing is copied.
 
     Raises:
         BadFrame: there is no valid frame, or this version cannot read it.
     """
     view = memoryview(buffer)
-    header = verify(view, start, shard=shard, file_number=file_number, offset=offset)
+    header = verify_frame(view, start, shard=shard, file_number=file_number, offset=offset)
     if header.version != VERSION:
         raise BadFrame(f"frame version {header.version}, this version reads {VERSION}", newer=True)
     if not FrameType.APPEND <= header.type <= FrameType.WRITER_CHANGE:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import DataCorrupt, NewerFormat, Throttled
 from eddyline.core.runtime.logging import fields
 from eddyline.store.storage.layout import wal_file
-from eddyline.store.storage.wal.frame import HEADER, MAGIC, BadFrame, FrameType, parse, verify
+from eddyline.store.storage.wal.frame import HEADER, MAGIC, BadFrame, FrameType, parse_frame, verify_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +163,7 @@ def first_mark(fs: Fs, directory: Path, shard: int, number: int) -> int | None:
     finally:
         file.close()
     try:
-        frame = parse(data, 0, shard=shard, file_number=number, offset=0)
+        frame = parse_frame(data, 0, shard=shard, file_number=number, offset=0)
     except BadFrame:
         return None
     if frame.type is not FrameType.CHECKPOINT_MARK or frame.control is None:
@@ -192,7 +192,7 @@ def scan(
     offset = 0
     while offset < len(data):
         try:
-            frame = parse(view, offset, shard=shard, file_number=file_number, offset=offset)
+            frame = parse_frame(view, offset, shard=shard, file_number=file_number, offset=offset)
         except BadFrame as bad:
             if bad.newer:
                 raise NewerFormat(f"{path}, offset {offset}: {bad}", file=str(path), offset=offset) from None
@@ -242,7 +242,7 @@ def _synced_behind(data: bytes, bad: int, *, shard: int, file_number: int) -> bo
             and bad < HEADER.unpack_from(data, offset)[-1] <= offset
         ):
             try:
-                verify(view, offset, shard=shard, file_number=file_number, offset=offset)
+                verify_frame(view, offset, shard=shard, file_number=file_number, offset=offset)
                 return True
             except BadFrame:
                 pass
@@ -264,7 +264,7 @@ def last_seqs_behind(data: bytes, start: int, *, shard: int, file_number: int) -
             frame_len = min(HEADER.unpack_from(data, offset)[1], len(data) - offset)
             budget -= frame_len
             with suppress(BadFrame):
-                header = verify(view, offset, shard=shard, file_number=file_number, offset=offset)
+                header = verify_frame(view, offset, shard=shard, file_number=file_number, offset=offset)
                 size = header.frame_len
                 if header.type in (FrameType.APPEND, FrameType.HEAD_WATERMARK):
                     last_seq = header.first_seq + (header.count - 1 if header.type == FrameType.APPEND else 0)

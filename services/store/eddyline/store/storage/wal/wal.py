@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from eddyline.core.runtime.fs import BUFFERS_MAX, is_shortage, write_all
 from eddyline.core.runtime.logging import fields
 from eddyline.store.storage.layout import wal_file, wal_numbers
-from eddyline.store.storage.wal.frame import BadFrame, FrameType, control_body, parse, sealed_parts
+from eddyline.store.storage.wal.frame import BadFrame, FrameType, control_body, parse_frame, sealed_parts
 from eddyline.store.storage.wal.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt, short_of
 from eddyline.store.storage.wal.spare_file import SpareFile
 from eddyline.store.storage.wal.written_mark import WrittenEnd
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup", "reason_of"]
+__all__ = ["Location", "Wal", "WalEnd", "WalFailed", "WriteGroup", "failure_reason"]
 
 FILLED_GROUP_BYTES_MAX: Final = 64 << 10
 """Bytes a group (a file's bytes divided by its fdatasyncs) up to which the next file is zero-filled ahead. Above it the
@@ -59,7 +59,7 @@ class WalFailed(Exception):
     reason = "SYNC_FAILED"
 
 
-def reason_of(error: OSError | WalFailed) -> str:
+def failure_reason(error: OSError | WalFailed) -> str:
     """Return the reason for the shard's status after a failed write or sync."""
     return error.reason if isinstance(error, WalFailed) else WalFailed.reason
 
@@ -487,7 +487,7 @@ def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> WalFr
             data = file.pread(length, offset)
         finally:
             file.close()
-        return parse(data, 0, shard=shard, file_number=number, offset=offset)
+        return parse_frame(data, 0, shard=shard, file_number=number, offset=offset)
     except BadFrame as bad:
         raise corrupt(path, offset, str(bad)) from None
     except FileNotFoundError as error:

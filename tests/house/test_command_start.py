@@ -24,7 +24,7 @@ print(json.dumps([code, sorted(sys.modules)]))
 """
 ALL_HELP: Final = """
 import argparse, contextlib, io, json, sys
-from eddyline.cli.main import parse, parser
+from eddyline.cli.main import parse_arguments, parser
 
 def lines(at, words):
     below = [action for action in at._actions if isinstance(action, argparse._SubParsersAction)]
@@ -37,7 +37,7 @@ codes = set()
 for words in lines(parser(), []):
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            parse([*words, "--help"])
+            parse_arguments([*words, "--help"])
         except SystemExit as ended:
             codes.add(ended.code)
 print(json.dumps([sorted(codes), sorted(sys.modules)]))

@@ -22,7 +22,7 @@ from eddyline.client.append.append import append_records, append_request
 from eddyline.client.append.append_run import AppendRun
 from eddyline.client.append.append_stream import AppendStream
 from eddyline.client.append.key_writes import KeyWrites
-from eddyline.client.read.fold import get_entries, get_entry_at, key_history, range_entries
+from eddyline.client.read.key_reads import KeyReads
 from eddyline.client.read.read import ReadPlan, find_seq, read_log
 from eddyline.client.read.stream import StreamPlan, stream_log
 from eddyline.client.transport.advice_note import advising
@@ -31,7 +31,7 @@ from eddyline.client.transport.checked import check_bytes, check_each_bytes
 from eddyline.client.transport.cluster_map import ClusterMap, Deliveries
 from eddyline.client.transport.items import Items
 from eddyline.client.transport.topology import Channels, find_topology
-from eddyline.client.watch.events import Position, position_of
+from eddyline.client.watch.events import START, Position, position_of
 from eddyline.client.watch.plan import WatchPlan, wanted_topics
 from eddyline.client.watch.watch import HEARTBEAT_MS, Watch
 from eddyline.core.codec.calls import delete_result_from_pb, match_to_pb
@@ -59,13 +59,12 @@ if TYPE_CHECKING:
     from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.model.deletion import DeleteResult, EraseProgress
     from eddyline.core.model.fold_check import FoldCheckProgress, FoldSettled, FoldVerdict
-    from eddyline.core.model.read import EntryPage, SeqFound
+    from eddyline.core.model.read import SeqFound
     from eddyline.core.model.topic import ConfigChange, Kind, TopicConfig, TopicInfo
     from eddyline.core.records.match import Match
     from eddyline.core.records.record import Gap, Record
     from eddyline.core.runtime.clock import Clock
 
-START: Final = Position(epoch=0, seq=0)
 DELETE_TIMEOUT_S: Final = 300.0
 """A delete by match reads every segment whose filters do not rule it out: ten times what any other write takes."""
 
@@ -101,7 +100,7 @@ async def connect(
             await channels.close()
 
 
-class Client(KeyWrites):
+class Client(KeyReads, KeyWrites):
     """One cluster. Made by `connect`."""
 
     def __init__(
@@ -381,71 +380,6 @@ class Client(KeyWrites):
             heartbeat_ms=heartbeat_ms,
             on_retry=on_retry,
             on_resume=on_resume,
-        )
-
-    async def get(self, topic: str, key: bytes, *, min_seq: int = 0) -> Record | None:
-        """The record that wrote the key's live value; None = not live.
-
-        Raises:
-            EddylineError: TopicNotFound, NotKv, FoldBehind.
-        """
-        return (await self.get_many(topic, [key], min_seq=min_seq)).entries[0]
-
-    async def get_many(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
-        """Live entries of up to 10 000 keys at one point, in the order of `keys`; None = not live.
-
-        Raises:
-            EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument.
-        """
-        return await get_entries(self._fold(topic), topic, keys, min_seq=min_seq, retry=self._retry)
-
-    async def get_at(
-        self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
-    ) -> EntryPage:
-        """A key as it was after the record of a seq, or after the last one committed at or before a time: by exactly
-        one.
-
-        The page has one entry, None = not live then; its state's `fold_seq` is the point that it is of.
-
-        Raises:
-            EddylineError: TopicNotFound, NotKv, CursorAhead, TimeNotReached, HistoryGone, FoldLost, DataCorrupt.
-        """
-        return await get_entry_at(
-            self._fold(topic), topic, key, at_seq=at_seq, at_time_ms=at_time_ms, retry=self._retry
-        )
-
-    def history(self, topic: str, key: bytes, *, after: Position | int = START, limit: int = 0) -> Items[Record | Gap]:
-        """Revisions of one key behind `after` (exclusive), oldest first, up to the head, at most `limit` (0 = all).
-
-        Lost records, perhaps revisions of the key, come as gaps in their places. A caller that stops early closes it.
-
-        Raises:
-            EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt.
-        """
-
-        async def epoch_now() -> int:
-            return (await self.get_topic(topic)).epoch
-
-        return key_history(
-            self._fold(topic),
-            topic,
-            key,
-            after=position_of(after),
-            limit=limit,
-            epoch_now=epoch_now,
-            retry=self._retry,
-        )
-
-    def range(
-        self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
-    ) -> Items[Record]:
-        """Live entries in byte order of their keys, all at one point; `limit` 0 = all.
-
-        Raises:
-            EddylineError: TopicNotFound, NotKv, FoldBehind, TooManyScans, ScanExpired.
-        """
-        return range_entries(
-            self._fold(topic), topic, key_prefix=key_prefix, after_key=after_key, limit=limit, min_seq=min_seq
         )
 
     def verify_fold(self, topic: str) -> Items[FoldCheckProgress | FoldVerdict]:

@@ -21,6 +21,10 @@ class Position(NamedTuple):
     seq: int
 
 
+START: Final = Position(epoch=0, seq=0)
+"""Before the first record of any topic."""
+
+
 def position_of(place: Position | int, *, field: str = "after") -> Position:
     """A place as it is given, in any epoch where it is a seq alone.
 

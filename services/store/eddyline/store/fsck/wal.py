@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.core.errors import CatalogLost, DataCorrupt
 from eddyline.store.storage.layout import parse_wal_temporary, temporary_file, wal_file, wal_numbers
-from eddyline.store.storage.wal.scan import FileReplay, WalEnd
-from eddyline.store.storage.wal.wal import read_frame
+from eddyline.store.storage.wal.scan import FileReplay, WalEnd, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Scan of whole WAL files at a start: every frame in order, the cut-or-corruption rule, and the successor's mark.
+"""Reads of WAL files: one frame at its location; at a start whole files, every frame in order, with the cut-or-corruption
+rule and the successor's mark.
 
 S is the highest `synced_to` of any valid frame in the file, wherever it lies; a file with a successor was complete before
 the successor got its name, so there S is its size. A bad frame below S is corruption: it is reported, never skipped. At or
@@ -8,16 +9,18 @@ not.
 I1: a frame that was fdatasynced, and is followed by a frame that records it, is replayed or the start is refused. I2: a
 frame that verifies but cannot be read (a later version's) is never cut. I3: a file that is shorter than its successor
 recorded is corruption.
-Threading: none; blocking. Frames reference the buffer of the whole file: a caller that keeps a batch keeps all its bytes.
+Threading: none; blocking. Frames of a whole file reference its buffer: a caller that keeps a batch keeps all its bytes.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import DataCorrupt, NewerFormat, Throttled
+from eddyline.core.runtime.fs import is_shortage
 from eddyline.core.runtime.logging import fields
 from eddyline.store.storage.layout import wal_file
 from eddyline.store.storage.wal.frame import HEADER, MAGIC, BadFrame, FrameType, parse_frame, verify_frame
@@ -205,6 +208,33 @@ def scan(
         on_frame(frame, Location(file_number, offset, frame.frame_len))
         offset += frame.frame_len
     return offset
+
+
+def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> WalFrame:
+    """Read and verify the frame at a location of a shard's directory. Its batch references its own bytes only. Blocking.
+
+    Raises:
+        DataCorrupt: it is missing, invalid, or the disk cannot read it. Throttled: the process is short of descriptors.
+    """
+    number, offset, length = location
+    path = wal_file(directory, number)
+    try:
+        file = fs.open(path)
+        try:
+            data = file.pread(length, offset)
+        finally:
+            file.close()
+        return parse_frame(data, 0, shard=shard, file_number=number, offset=offset)
+    except BadFrame as bad:
+        raise corrupt(path, offset, str(bad)) from None
+    except FileNotFoundError as error:
+        raise corrupt(path, offset, "the file is missing") from error
+    except OSError as error:
+        if is_shortage(error):
+            raise short_of(error) from error
+        if error.errno != errno.EIO:
+            raise
+        raise corrupt(path, offset, "it cannot be read (EIO)") from error
 
 
 def corrupt(path: Path, offset: int, why: str) -> DataCorrupt:

@@ -13,7 +13,6 @@ publishes the synced position by replacing one tuple.
 
 from __future__ import annotations
 
-import errno
 import logging
 from contextlib import suppress
 from functools import partial
@@ -23,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from eddyline.core.runtime.fs import BUFFERS_MAX, is_shortage, write_all
 from eddyline.core.runtime.logging import fields
 from eddyline.store.storage.layout import wal_file, wal_numbers
-from eddyline.store.storage.wal.frame import BadFrame, FrameType, control_body, parse_frame, sealed_parts
-from eddyline.store.storage.wal.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt, short_of
+from eddyline.store.storage.wal.frame import FrameType, control_body, sealed_parts
+from eddyline.store.storage.wal.scan import MARK_BYTES_MAX, NO_TAIL, FileReplay, Location, WalEnd, corrupt, read_frame
 from eddyline.store.storage.wal.spare_file import SpareFile
 from eddyline.store.storage.wal.written_mark import WrittenEnd
 
@@ -471,30 +470,3 @@ def _check_end(directory: Path, end: WalEnd, expected: WalEnd | None) -> None:
             end.file_bytes if end.file_number >= expected.file_number else 0,
             f"the last clean stop ended the log at {expected.file_bytes} bytes of file {expected.file_number:016x}",
         )
-
-
-def read_frame(fs: Fs, directory: Path, shard: int, location: Location) -> WalFrame:
-    """Read and verify the frame at a location of a shard's directory. Its batch references its own bytes only. Blocking.
-
-    Raises:
-        DataCorrupt: it is missing, invalid, or the disk cannot read it. Throttled: the process is short of descriptors.
-    """
-    number, offset, length = location
-    path = wal_file(directory, number)
-    try:
-        file = fs.open(path)
-        try:
-            data = file.pread(length, offset)
-        finally:
-            file.close()
-        return parse_frame(data, 0, shard=shard, file_number=number, offset=offset)
-    except BadFrame as bad:
-        raise corrupt(path, offset, str(bad)) from None
-    except FileNotFoundError as error:
-        raise corrupt(path, offset, "the file is missing") from error
-    except OSError as error:
-        if is_shortage(error):
-            raise short_of(error) from error
-        if error.errno != errno.EIO:
-            raise
-        raise corrupt(path, offset, "it cannot be read (EIO)") from error

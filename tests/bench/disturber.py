@@ -1,6 +1,5 @@
 """The disturbing subscriber of P14: `python -m tests.bench.disturber KIND ADDRESS TOPIC`; KIND is stopped, behind, scan or
-splits. Says
-`ready` once it does."""
+splits. Says `ready` once it does."""
 
 from __future__ import annotations
 

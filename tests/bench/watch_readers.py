@@ -2,9 +2,9 @@
 
 `python -m tests.bench.watch_readers ADDRESS TOPIC STREAMS RECORDS HEARTBEAT_MS`. Prints `ready` once every stream has
 received its caught-up event. Then one JSON object: of a round, once each stream has had RECORDS records, `seconds` between
-the first
-and the last of all; where records begin with the time they were sent (8 bytes, little-endian, of the machine's monotonic
-clock in ns), `p50_ms` and `p99_ms` of what passed since, one value a frame. RECORDS 0 = reads until it is stopped.
+the first and the last of all; where records begin with the time they were sent (8 bytes, little-endian, of the machine's
+monotonic clock in ns), `p50_ms` and `p99_ms` of what passed since, one value a frame. RECORDS 0 = reads until it is
+stopped.
 """
 
 from __future__ import annotations

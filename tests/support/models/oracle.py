@@ -9,8 +9,7 @@ a reader may see, and after a crash compares the recovered state with all reques
   ever acknowledged; its fold and its writers' positions may be ahead of the log, at a moment of the same history.
 
 An accepted state becomes the new truth, and the history continues. It knows nothing of frames, groups, clocks or files:
-commit
-times come from the store and only have to be in order. One thread.
+commit times come from the store and only have to be in order. One thread.
 """
 
 from __future__ import annotations

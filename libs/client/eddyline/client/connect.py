@@ -182,8 +182,7 @@ class Client(KeyReads, KeyWrites):
         """Take what was deleted from a topic before the call off the disk; the last progress is `erased`.
 
         Raises:
-            EddylineError: InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt,
-            and
+            EddylineError: InvalidName, TopicNotFound, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt, and
                 a store that went away: another call does what is left.
         """
         return topics.erase_topic(self._topics(name), name, if_epoch=if_epoch)

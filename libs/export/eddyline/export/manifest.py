@@ -102,8 +102,7 @@ class LostRange:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The outcome of one span of seqs. `gap_rows` are rows of files that stand for gaps, and are in no other count.
-    `abandoned` = the
-    topic went away before it was all there: what is missing is in `gaps`."""
+    `abandoned` = the topic went away before it was all there: what is missing is in `gaps`."""
 
     span: Span
     rows: int

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class LocalClusterPlan:
     """Folder, ports and options of a local cluster. `sources_file`: a TOML file of sources for ingest; None = none. `nats`:
-    servers that run already; None
-    = one of the cluster's own. `shards` stores share the topics; `deliveries` = replicas of delivery."""
+    servers that run already; None = one of the cluster's own. `shards` stores share the topics; `deliveries` = replicas
+    of delivery."""
 
     data: Path
     free_ports: bool = False

@@ -56,8 +56,8 @@ async def no_trouble(_pid: int) -> str:
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """A process to run: its command line, environment and readiness check. `variables` are added to the environment;
-    `is_ready(pid)`: that very process serves; `progress(pid)`:
-    bytes that it has recovered, which grow while a start gets on; `trouble(pid)`: why its first start will not get on."""
+    `is_ready(pid)`: that very process serves; `progress(pid)`: bytes that it has recovered, which grow while a start gets
+    on; `trouble(pid)`: why its first start will not get on."""
 
     name: str
     command: tuple[str, ...]

@@ -24,8 +24,7 @@ async def verify_fold(stub: FoldServiceStub, topic: str) -> AsyncGenerator[FoldC
     """Yield how far a check is, then its verdict. A caller that stops early closes it.
 
     Raises:
-        EddylineError: TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, and a store that went
-        away:
+        EddylineError: TopicNotFound, NotKv, FoldLost, TooManyScans, ScanExpired, DataCorrupt, and a store that went away:
             the second fold is gone with it, so a check does not resume.
     """
     call = stub.VerifyFold(fold_pb2.VerifyFoldRequest(topic=topic), timeout=CHECK_TIMEOUT_S)

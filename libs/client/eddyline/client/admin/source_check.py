@@ -90,8 +90,7 @@ async def verify_source(
     """Yield how far a verification is, then its verdict. A caller that stops early closes it.
 
     Raises:
-        EddylineError: SourceNotFound, NotKv, Throttled, BucketNotFound, NatsUnreachable, StoreUnreachable, and a
-        replica
+        EddylineError: SourceNotFound, NotKv, Throttled, BucketNotFound, NatsUnreachable, StoreUnreachable, and a replica
             that went away.
     """
     request = source_pb2.VerifySourceRequest(source=name, settle_ms=settle_ms, limit=limit, repair=repair)

@@ -252,8 +252,8 @@ def open_file(
     `on_frame` hears the bytes read so far, after each frame.
 
     Raises:
-        DataCorrupt: bytes that were on the disk are wrong (metadata: file, offset). NewerFormat: a later version's
-        file. OSError: of the file system; FileNotFoundError: there is none.
+        DataCorrupt: bytes that were on the disk are wrong (metadata: file, offset). NewerFormat: a later version's file.
+            OSError: of the file system; FileNotFoundError: there is none.
     """
     file = fs.open(path)
     try:

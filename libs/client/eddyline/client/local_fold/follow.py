@@ -123,8 +123,7 @@ class Follower:
         """Follow until cancelled.
 
         Raises:
-            EddylineError: TopicNotFound (of one that never was there), NotKv, FoldLost, DataCorrupt, MemoryFull and
-            what
+            EddylineError: TopicNotFound (of one that never was there), NotKv, FoldLost, DataCorrupt, MemoryFull and what
                 else no retry can mend. OSError: of the file system.
         """
         self._tick()

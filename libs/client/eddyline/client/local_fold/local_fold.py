@@ -211,8 +211,7 @@ def read_fold(path: Path, *, memory_bytes_max: int = MEMORY_BYTES_MAX, fs: Fs | 
     kept open.
 
     Raises:
-        FileNotFoundError: there is none, or it has not had its first snapshot yet. DataCorrupt, NewerFormat,
-        MemoryFull:
+        FileNotFoundError: there is none, or it has not had its first snapshot yet. DataCorrupt, NewerFormat, MemoryFull:
             as `open_fold`. OSError: of the file system.
     """
     files = fs if fs is not None else RealFs()

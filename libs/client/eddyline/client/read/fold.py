@@ -115,8 +115,7 @@ def key_history(
     A caller that stops early closes it.
 
     Raises:
-        EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a
-        while.
+        EddylineError: TopicNotFound, NotKv, EpochMismatch, CursorAhead, DataCorrupt; an unreachable store after a while.
     """
     check_bytes(key=key)
     request = fold_pb2.KeyHistoryRequest(

@@ -178,8 +178,7 @@ class AppendRun:
 
         Raises:
             EddylineError: a refusal, or the failure that outlasted the retries. Errors of `records`, once all records
-            before
-                are acknowledged.
+                before are acknowledged.
         """
         feed = _Feed(self._loop)
         running = self._loop.start(lambda: self._run.run(feed.records()))

@@ -64,8 +64,7 @@ class LoopThread:
         """Connect, and wait until the cluster is found.
 
         Raises:
-            NotReady, Unauthenticated: as `eddyline.client.connect`. RuntimeError: an event loop runs in this thread, or
-            a
+            NotReady, Unauthenticated: as `eddyline.client.connect`. RuntimeError: an event loop runs in this thread, or a
                 client of the parent process was open at the fork of this one.
         """
         _refuse_running_loop(None)
@@ -102,7 +101,7 @@ class LoopThread:
 
         Raises:
             EddylineError: the call's, with its advice as a note. RuntimeError: see `check`; the client was closed
-            meanwhile.
+                meanwhile.
         """
         return self.result(self.start(call))
 

@@ -155,8 +155,8 @@ def merged(config: TopicConfig, change: ConfigChange, kind: Kind, source: str = 
     """Return the checked configuration after an update of a topic of this kind, with this source (empty = none).
 
     Raises:
-        InvalidConfig: as `check_config`; EPHEMERAL would become another class, or another class EPHEMERAL; a priority
-        is both set and removed.
+        InvalidConfig: as `check_config`; EPHEMERAL would become another class, or another class EPHEMERAL; a priority is
+            both set and removed.
     """
     if change.clear_priority and change.priority is not None:
         message = "priority and clear_priority are both set: leave one out"

@@ -244,8 +244,7 @@ class ShardedLink:
         """Return the shard that has a source, by calling all.
 
         Raises:
-            SourceNotFound: none has it. InvalidName. The error of a shard that cannot be reached: it may have the
-            source.
+            SourceNotFound: none has it. InvalidName. The error of a shard that cannot be reached: it may have the source.
         """
         failures: list[EddylineError] = []
         shard_index: int | None = None

@@ -2,8 +2,7 @@
 
 Errors are the classes of `eddyline.core.errors`. Calls that are safe to repeat are retried while a role is unreachable
 (`RetryBudget`), with full jitter and for a bounded time. A `Cluster` owns its channels and is closed by who opened it,
-before a function that
-Spark called returns: nothing pickles one, and no process is forked while one is open.
+before a function that Spark called returns: nothing pickles one, and no process is forked while one is open.
 Threading: one thread; gRPC's own threads read ahead.
 Rejected: the client on a loop of its own: a task would need a second thread to feed a generator that Spark pulls.
 """

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from eddyline.core.records.batch import Batch
 
 FRAME_BYTES: Final = 64 << 10
-"""NATS and Kafka: a message as large as its writer made it. 64 KiB: 640 MiB for 10 000
-stalled streams; 25 000 frames a second from one process are 1.6 GB/s, so throughput is not affected. A larger record is
-a frame of its own.
+"""NATS and Kafka: a message as large as its writer made it. 64 KiB: 640 MiB for 10 000 stalled streams; 25 000 frames a
+second from one process are 1.6 GB/s, so throughput is not affected. A larger record is a frame of its own.
 """
 
 

@@ -80,7 +80,7 @@ class Watches:
 
         Raises:
             ResumeTokenInvalid, ResumeTokenMismatch, QuotaWatches, Draining, TopicNotFound, NotKv, CursorAhead,
-            StoreUnreachable.
+                StoreUnreachable.
         """
         tokens = ResumeTokens(wanted.signature() for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}

@@ -75,7 +75,7 @@ class Forward:
 
         Raises:
             StaleFence, SourceNotFound, TopicNotFound: the lease or the source is gone. StalePosition: the store has
-            another position than `stored`; the caller takes it over. Other domain errors if a retry is of no use.
+                another position than `stored`; the caller takes it over. Other domain errors if a retry is of no use.
         """
         encoded = new.encode()
         assert encoded != self.stored, "a position that follows differs"

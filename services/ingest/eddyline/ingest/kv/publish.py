@@ -82,8 +82,8 @@ class Publisher:
 
         Raises:
             WrongLast: the headers expected another last message. ValueTooLarge, BucketFull, BucketForbids,
-            InvalidArgument (the time to live), BucketNotFound, NatsUnreachable: refused. WriteUnknown: the outcome is
-            unknown.
+                InvalidArgument (the time to live), BucketNotFound, NatsUnreachable: refused. WriteUnknown: the outcome is
+                unknown.
         """
         client = self._connection.client
         _check_size(bucket, client, value, headers)

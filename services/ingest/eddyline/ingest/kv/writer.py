@@ -122,7 +122,7 @@ class KvWriter:
 
         Raises:
             InvalidArgument, KeyInvalid, ValueTooLarge, BucketNotFound, BucketFull, BucketForbids, Throttled,
-            NatsUnreachable: nothing was written. As `AppliedWaiter.sources_of`, likewise. WriteUnknown, ApplyPending.
+                NatsUnreachable: nothing was written. As `AppliedWaiter.sources_of`, likewise. WriteUnknown, ApplyPending.
         """
         return await self._write(_Write(target, value))
 

@@ -74,7 +74,7 @@ async def adopt_stream(request: AdoptionRequest, position: StreamPosition) -> Re
 
     Raises:
         SourceStopped: OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's calls raise. A part may be done
-        then.
+            then.
     """
     if not request.is_other:
         return await _adopt_same(request, position)

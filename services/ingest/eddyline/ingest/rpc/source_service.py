@@ -45,7 +45,7 @@ def source_change_from_pb(request: source_pb2.UpdateSourceRequest, existing: Sou
 
     Raises:
         InvalidArgument: another value of a fixed field, or a dead-letter topic that is both set and cleared. NotYet: a
-        policy or a setting that this version does not know.
+            policy or a setting that this version does not know.
     """
     requested = source_definition_from_pb(request.definition)
     for field in FIXED_FIELDS:

@@ -92,7 +92,7 @@ class CopyLoop:
 
         Raises:
             ConsumerLost. SourceStopped: CURSOR_EXPIRED or OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's
-            calls raise.
+                calls raise.
         """
         consumer, stream = self._consumer, self._stream
         caught_up = False

@@ -88,8 +88,7 @@ class Target:
 @dataclass(slots=True)
 class WriteResult:
     """The outcome of this attempt: `appended` records, of them the first and the last seq (0 = none); `known` ones that it
-    sent
-    and that were there. `took_over` = rows of another attempt are there beside ours."""
+    sent and that were there. `took_over` = rows of another attempt are there beside ours."""
 
     appended: int = 0
     known: int = 0

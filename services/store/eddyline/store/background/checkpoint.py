@@ -106,7 +106,7 @@ class Checkpointer:
 
         Raises:
             OSError, DataCorrupt, CatalogFailed, FoldFailed: not taken; the log still has everything. ReadOnly,
-            CommitUnknown.
+                CommitUnknown.
         """
         engine = self._engine
         if not light:

@@ -110,7 +110,7 @@ class EraseJob:
 
         Raises:
             the first failure of a topic, once the others are erased: DataCorrupt, DiskFloor, FoldLost, OSError. Of all:
-            ReadOnly, CommitUnknown, CatalogFailed, FoldFailed; TooManyScans: readers or scans hold the old files.
+                ReadOnly, CommitUnknown, CatalogFailed, FoldFailed; TooManyScans: readers or scans hold the old files.
         """
         progress = _ByteProgress(sum(map(_topic_bytes, topics)) + self._wal_bytes)
         failures: list[EddylineError | OSError] = []

@@ -88,7 +88,7 @@ class FoldReader:
 
         Raises:
             NotKv, TopicNotFound (deleted meanwhile), FoldBehind, TooManyScans, ScanExpired (after 300 s), FoldLost,
-            DataCorrupt.
+                DataCorrupt.
         """
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq

@@ -120,9 +120,8 @@ class Wal:
         self.checkpoint = checkpoint
         """Number of the last completed checkpoint, written to the mark of each file opened from now on."""
         # Owned by the writer: the end of the last written frame.
-        spare.fills = (
-            False  # a start does not wait for 64 MiB of zeros; later files are filled while this one is in use
-        )
+        # A start does not wait for 64 MiB of zeros; later files are filled while this one is in use.
+        spare.fills = False
         self._file: File = spare.take(number, file_bytes)
         spare.fills = True
         # Set by the writer, read by the event loop.

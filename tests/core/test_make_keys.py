@@ -10,7 +10,7 @@ import pytest
 
 from eddyline.core import make_keys as module
 from eddyline.core.auth.grant import Scope
-from eddyline.core.auth.keys_file import parse_keys, parse_secret
+from eddyline.core.auth.keys_file import digest_of, parse_keys, parse_secret
 from eddyline.core.make_keys import main, make_keys
 from eddyline.core.telemetry.http_server import read_key
 
@@ -26,7 +26,7 @@ def test_roles_accept_the_files_and_every_key_has_its_scopes(tmp_path: Path) -> 
     ring = parse_keys(made["keys.toml"])
     scopes = {}
     for name in ("role", "owner", "spark"):
-        grant = ring.of_secret(parse_secret(made[f"{name}.key"].encode()))
+        grant = ring.of_digest(digest_of(parse_secret(made[f"{name}.key"].encode())))
         assert grant is not None
         assert grant.name == name
         scopes[name] = grant.scopes
@@ -71,7 +71,7 @@ def test_interrupted_run_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert main([str(tmp_path)]) == 1
     assert main([str(tmp_path)]) == 0
     made = contents(tmp_path)
-    assert parse_keys(made["keys.toml"]).of_secret(made["role.key"].strip()) is not None
+    assert parse_keys(made["keys.toml"]).of_digest(digest_of(made["role.key"].strip())) is not None
 
 
 def test_secret_for_kubernetes_has_the_same_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +82,7 @@ def test_secret_for_kubernetes_has_the_same_files(tmp_path: Path, capsys: pytest
     made = {name: base64.b64decode(content).decode() for name, content in manifest["data"].items()}
     assert set(made) == set(contents(tmp_path))
     ring = parse_keys(made["keys.toml"])
-    assert {ring.of_secret(made[f"{name}.key"].strip()).name for name in module.SCOPES} == set(module.SCOPES)  # type: ignore[union-attr]
+    assert {ring.of_digest(digest_of(made[f"{name}.key"].strip())).name for name in module.SCOPES} == set(module.SCOPES)  # type: ignore[union-attr]
     assert made["owner.key"] != contents(tmp_path)["owner.key"]
 
 

@@ -104,8 +104,8 @@ async def test_channels_that_were_replaced_are_closed_when_it_is_left(tmp_path: 
         await clock.pass_time(LOOK_S)
         channel.get_state()  # goes by the newest from here on, and has no use for the first
         assert access.renewed is not None
-        assert access.renewed.idle_count == 1
-    assert access.renewed.idle_count == 0
+        assert len(access.renewed._idle) == 1
+    assert not access.renewed._idle
 
 
 def test_a_key_that_is_given_goes_before_a_file_and_nothing_is_looked_at(

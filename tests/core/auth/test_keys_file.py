@@ -41,10 +41,10 @@ def table(text: str = "", *, name: str = "one", digest: str = DIGEST) -> str:
 
 def test_a_secret_is_known_by_its_digest() -> None:
     ring = parse_keys(table('prefixes = ["orders."]\nrequests_max = 3\nwatches_max = 0'))
-    grant = ring.of_secret(SECRET)
+    grant = ring.of_digest(digest_of(SECRET))
     assert grant == Grant("one", frozenset((Scope.READ,)), ("orders.",), 3, 0)
-    assert ring.of_secret(SECRET + "x") is None
-    assert ring.of_secret("") is None
+    assert ring.of_digest(digest_of(SECRET + "x")) is None
+    assert ring.of_digest(digest_of("")) is None
 
 
 def test_a_certificate_is_known_by_its_name() -> None:

@@ -12,7 +12,7 @@ from eddyline.core.records.arrow import to_arrow
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, MetaEntry, Record
 from eddyline.export.split.arrow_rows import RowMaker
-from eddyline.spark.schema import COLUMNS, SCHEMA, arrow_schema_of, schema_of
+from eddyline.spark.schema import SCHEMA, arrow_schema_of, schema_of
 from tests.spark.sessions.rows_expected import expected_rows
 from tests.support.models.batches import placed
 
@@ -39,11 +39,11 @@ def test_rows_are_what_the_client_reads_from_any_slice(records: list[Record], da
     assert rows_of(made) == expected_rows("routes", records[start:stop])
 
 
-@given(placed().filter(len), st.sets(st.sampled_from(COLUMNS), min_size=1))
+@given(placed().filter(len), st.sets(st.sampled_from(SCHEMA.fieldNames()), min_size=1))
 def test_columns_that_are_left_out_change_none_of_the_others(records: list[Record], columns: set[str]) -> None:
     made = RowMaker("routes", arrow_schema_of(schema_of(sorted(columns)))).rows(to_arrow(Batch.from_rows(records)))
     expected = expected_rows("routes", records)
-    assert rows_of(made) == [{name: row[name] for name in COLUMNS if name in columns} for row in expected]
+    assert rows_of(made) == [{name: row[name] for name in SCHEMA.fieldNames() if name in columns} for row in expected]
 
 
 def test_a_long_batch_after_a_short_one_has_its_constants_too() -> None:

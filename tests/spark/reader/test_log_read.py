@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Op, Record
 from eddyline.spark.read import read
-from eddyline.spark.schema import COLUMNS, SCHEMA
+from eddyline.spark.schema import SCHEMA
 from tests.spark.sessions.collected import count_of, rows_of
 from tests.spark.sessions.rows_expected import expected_rows
 from tests.support.spark.topics import append_all, odd_records, plain_records, read_all, store_and_client, until_sealed
@@ -131,9 +131,9 @@ async def test_columns_are_those_requested_by_option_or_schema(spark: SparkSessi
         await client.create_topic("routes", Kind.LOG)
         await append_all(client, "routes", odd_records())
         expected = expected_rows("routes", await read_all(client, "routes"))
-        for columns in (["key_text", "version"], ["data"], ["meta", "source_ts"], ["topic"], list(reversed(COLUMNS))):
+        for columns in (["key_text", "version"], ["data"], ["meta", "source_ts"], ["topic"], SCHEMA.fieldNames()[::-1]):
             frame = await asyncio.to_thread(read, spark, address, topic="routes", columns=columns)
-            assert frame.columns == [name for name in COLUMNS if name in columns]
+            assert frame.columns == [name for name in SCHEMA.fieldNames() if name in columns]
             assert await rows_of(frame) == [{name: row[name] for name in frame.columns} for row in expected]
         loader = spark.read.format("eddyline").options(store=address, topic="routes")
         given = await asyncio.to_thread(loader.schema("version binary, seq bigint").load)
@@ -174,7 +174,7 @@ async def test_filters_choose_as_a_read_of_the_log_does(spark: SparkSession, tmp
             ({"ops": ["DELETE"]}, lambda row: row["op"] == "DELETE"),
             ({"key_prefixes": ["key-1", b"\xff"]}, lambda row: row["key"].startswith((b"key-1", b"\xff"))),
             (
-                {"key_prefixes": ["key-2"], "tags": ["even"], "columns": list(COLUMNS)},
+                {"key_prefixes": ["key-2"], "tags": ["even"], "columns": SCHEMA.fieldNames()},
                 lambda row: row["key"].startswith(b"key-2") and row["tag"] == "even",
             ),
         ]

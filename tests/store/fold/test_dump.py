@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eddyline.core.errors import DataCorrupt
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import MetaEntry, Op, Record
-from eddyline.store.fold.dump import DUMP_ENTRIES, LOAD_BYTES, LOAD_ENTRIES, dump_batches, load_batches
+from eddyline.store.fold.dump import DUMP_ENTRIES, LOAD_BYTES, LOAD_ENTRIES, dump_batches, load_steps
 from eddyline.store.fold.entries import entries_of
 from eddyline.store.fold.fold import FoldFailed, FoldStalled, FoldWrite, WriterState
 from eddyline.store.fold.rocksdb import RocksFold
@@ -45,7 +45,7 @@ def rows(count: int) -> list[Record]:
 
 def load(fold: Fold, records: list[Record], applied_seq: int, *, rows_max: int = 1000) -> int:
     batches = [Batch.from_rows(records[i : i + rows_max]) for i in range(0, len(records), rows_max)]
-    return load_batches(fold, TOPIC, batches, applied_seq, writers=WRITERS)
+    return sum(load_steps(fold, TOPIC, batches, applied_seq, writers=WRITERS))
 
 
 def dump(fold: Fold, topic_id: int = TOPIC) -> list[Record]:
@@ -71,7 +71,7 @@ def test_dump_goes_into_another_fold_batch_by_batch(fold: Fold) -> None:
     load(fold, rows(3000), 3000)
     other = SimFold(2)
     view = fold.view(TOPIC)
-    load_batches(other, TOPIC, dump_batches(view), 3000)
+    sum(load_steps(other, TOPIC, dump_batches(view), 3000))
     view.close()
     assert dump(other) == dump(fold)
 
@@ -142,7 +142,7 @@ def test_power_loss_in_a_load_leaves_the_old_state_or_a_topic_without_the_base(s
             yield Batch.from_rows([row])
 
     with contextlib.suppress(FoldFailed):
-        load_batches(fold, TOPIC, batches(), 20)
+        sum(load_steps(fold, TOPIC, batches(), 20))
     fold = fold.power()
     if fold.base_seq(TOPIC) == 9:
         assert (fold.applied(TOPIC), dump(fold)) == (9, rows(3))
@@ -174,6 +174,6 @@ PUT = Record(3, 1, 0, Op.PUT, b"m", b"", None, None, (MetaEntry("a", b""),), b"v
 )
 def test_batches_that_are_no_dump_are_refused(fold: Fold, batches: list[list[Record]]) -> None:
     with pytest.raises(DataCorrupt):
-        load_batches(fold, TOPIC, [Batch.from_rows(records) for records in batches], 9)
+        sum(load_steps(fold, TOPIC, [Batch.from_rows(records) for records in batches], 9))
     assert fold.applied(TOPIC) == 0
     assert fold.base_seq(TOPIC) == 0

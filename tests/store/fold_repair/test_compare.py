@@ -11,8 +11,8 @@ from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.store.fold.fold import FoldWrite
 from eddyline.store.fold.rocksdb import RocksFold
-from eddyline.store.fold_repair import compare_views as module
-from eddyline.store.fold_repair.compare import FindingKind, FoldDifference, KeyFinding, compare_views
+from eddyline.store.fold_repair import compare as module
+from eddyline.store.fold_repair.compare import FindingKind, FoldComparison, FoldDifference, KeyFinding
 from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from eddyline.store.fold.fold import Fold
+    from eddyline.store.fold.fold import Fold, FoldView
 
 FIELDS = ("seq", "ts_ms", "source_ts_ns", "data", "tag", "node", "meta", "version")
 
@@ -30,6 +30,15 @@ def filled(rows: dict[bytes, Record], fold: Fold | None = None) -> Fold:
     entries: list[tuple[bytes, bytes | None]] = [(key, encode_entry(row)) for key, row in rows.items()]
     fold.apply([FoldWrite(1, 1, entries, [])])
     return fold
+
+
+def compare(left: FoldView, right: FoldView, *, findings_max: int, progress: list[int] | None = None) -> FoldDifference:
+    """Compare two views to their end; `progress` gets the number of keys compared after each page."""
+    comparing = FoldComparison(left, right, findings_max=findings_max)
+    while comparing.step():
+        if progress is not None:
+            progress.append(comparing.entries)
+    return comparing.outcome()
 
 
 def outcome(left: dict[bytes, Record], right: dict[bytes, Record], findings_max: int) -> FoldDifference:
@@ -70,7 +79,7 @@ def test_result_equals_the_plain_rule(
     views = filled(left).view(1), filled(right).view(1)
     old, module.PAGE_ENTRIES = module.PAGE_ENTRIES, page_entries  # type: ignore[misc]
     try:
-        assert compare_views(*views, findings_max=findings_max) == outcome(left, right, findings_max)
+        assert compare(*views, findings_max=findings_max) == outcome(left, right, findings_max)
     finally:
         module.PAGE_ENTRIES = old  # type: ignore[misc]
 
@@ -78,7 +87,7 @@ def test_result_equals_the_plain_rule(
 def test_every_differing_field_is_reported() -> None:
     left = Record(1, 2, 3, Op.PUT, b"k", b"d", "t", "n", (MetaEntry("a", b""),), b"v")
     right = Record(2, 3, 4, Op.PUT, b"k")
-    (finding,) = compare_views(filled({b"k": left}).view(1), filled({b"k": right}).view(1), findings_max=1).findings
+    (finding,) = compare(filled({b"k": left}).view(1), filled({b"k": right}).view(1), findings_max=1).findings
     assert finding == KeyFinding(b"k", FindingKind.DIFFERING, FIELDS)
 
 
@@ -88,7 +97,7 @@ def test_equal_folds_of_both_kinds_are_equal_and_progress_is_reported(
     monkeypatch.setattr(module, "PAGE_ENTRIES", 100)
     rows = {b"%03d" % i: Record(i + 1, 1, 0, Op.PUT, b"%03d" % i, b"x", version=b"v" * (i % 2)) for i in range(250)}
     rocks, progress = filled(rows, RocksFold(tmp_path)), list[int]()
-    compared = compare_views(filled(rows).view(1), rocks.view(1), findings_max=5, progress=progress.append)
+    compared = compare(filled(rows).view(1), rocks.view(1), findings_max=5, progress=progress)
     rocks.close()
     assert compared == FoldDifference(250, 0, 0, 0, ())
     assert compared.equal
@@ -97,7 +106,7 @@ def test_equal_folds_of_both_kinds_are_equal_and_progress_is_reported(
 
 def test_findings_are_bounded_and_all_counted() -> None:
     rows = {b"%05d" % i: Record(i + 1, 1, 0, Op.PUT, b"%05d" % i) for i in range(10_000)}
-    compared = compare_views(filled(rows).view(1), filled({}).view(1), findings_max=3)
+    compared = compare(filled(rows).view(1), filled({}).view(1), findings_max=3)
     assert (compared.entries, compared.missing, compared.extra, compared.differing) == (10_000, 10_000, 0, 0)
     assert [finding.key for finding in compared.findings] == [b"00000", b"00001", b"00002"]
     assert not compared.equal

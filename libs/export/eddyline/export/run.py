@@ -257,7 +257,7 @@ class ExportRun:
         for name in files.leftovers(names, manifest.span, [file.name for file in manifest.files]):
             self._out.remove(name)
         long_ago_s = self._clock.now_ms() / 1_000 - WRITING_S_MAX
-        for name in files.temporary(names):
+        for name in files.temporary_names(names):
             if self._out.modified_s(name) < long_ago_s:
                 self._out.remove(name)
 

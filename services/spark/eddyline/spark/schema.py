@@ -50,7 +50,6 @@ SCHEMA: Final = StructType(
         StructField("version", BinaryType()),
     ]
 )
-COLUMNS: Final = tuple(SCHEMA.fieldNames())
 DATA_TEXT: Final = StructField("data_text", StringType())
 """Given only to a read that names it (`eddyline.export.split.columns.DATA_TEXT` says why)."""
 _ALL: Final = StructType([*SCHEMA, DATA_TEXT])

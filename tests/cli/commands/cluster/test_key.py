@@ -14,7 +14,7 @@ from eddyline.cli.access import access_from_args
 from eddyline.cli.errors import CommandError
 from eddyline.client.transport.access import ENVIRONMENT, AccessInvalid, access_of_environment, client_access
 from eddyline.core.auth.grant import Scope
-from eddyline.core.auth.keys_file import parse_keys
+from eddyline.core.auth.keys_file import digest_of, parse_keys
 from tests.support.certificates import Authority
 from tests.support.command_line import main
 
@@ -30,7 +30,7 @@ def made(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
 
 def test_key_new_prints_secret_once_and_a_valid_table(capsys: pytest.CaptureFixture[str]) -> None:
     found = made(capsys, "orders-writer", "--scopes", "read,write", "--prefixes", "orders.,o2.")
-    grant = parse_keys(found["table"]).of_secret(found["secret"])
+    grant = parse_keys(found["table"]).of_digest(digest_of(found["secret"]))
     assert grant is not None
     assert (grant.name, grant.scopes) == ("orders-writer", frozenset((Scope.READ, Scope.WRITE)))
     assert grant.prefixes == ("orders.", "o2.")
@@ -41,7 +41,7 @@ def test_keys_are_added_to_a_file_that_only_its_owner_reads(tmp_path: Path, caps
     path = tmp_path / "keys.toml"
     secrets = [made(capsys, name, "--scopes", "read", "--keys-file", str(path))["secret"] for name in ("a", "b")]
     ring = parse_keys(path.read_text(encoding="utf-8"))
-    assert [ring.of_secret(secret) for secret in secrets] == list(ring.grants().values())
+    assert [ring.of_digest(digest_of(secret)) for secret in secrets] == list(ring.grants().values())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [child.name for child in tmp_path.iterdir()] == ["keys.toml"]
 
@@ -60,7 +60,7 @@ def test_a_secret_goes_to_a_new_file_that_only_its_owner_reads(
     assert secret not in capsys.readouterr().out
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert client_access(key_file=str(path)).key.metadata() == (("authorization", f"Bearer {secret}"),)
-    assert parse_keys(keys.read_text(encoding="utf-8")).of_secret(secret) is not None
+    assert parse_keys(keys.read_text(encoding="utf-8")).of_digest(digest_of(secret)) is not None
     found = made(capsys, "b", "--scopes", "read", "--secret-file", str(tmp_path / "b.key"))
     assert found["secret"] is None
     assert found["secret_file"] == str(tmp_path / "b.key")

@@ -302,10 +302,10 @@ async def test_a_stream_without_a_reader_ends_too(keys: Keys, tmp_path: Path) ->
         async with calling(store.address, going) as channel:
             stream = LogServiceStub(channel).StreamRecords(log_pb2.StreamRecordsRequest(topic="a", follow=True))
             await stream.read()
-            await until(lambda: len(access.interceptor.open_streams) == 1)
+            await until(lambda: len(access.interceptor._calls.open) == 1)
             keys.take("going")
             await access.poll()
-            await until(lambda: not access.interceptor.open_streams)
+            await until(lambda: not access.interceptor._calls.open)
             assert await reason_of(stream) == "UNAUTHENTICATED"
 
 

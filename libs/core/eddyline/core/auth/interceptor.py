@@ -30,7 +30,7 @@ from eddyline.core.errors import EddylineError, PermissionDenied, Unauthenticate
 from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like, make_handler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from eddyline.core.transport.handlers import Continuation, Handler
 
@@ -81,11 +81,6 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     def enforced(self) -> bool:
         """Return False if every caller that reaches the port may do everything."""
         return self._ring is not None or self._certificates
-
-    @property
-    def open_streams(self) -> Collection[OpenCall]:
-        """Return the streams in flight that have a grant."""
-        return self._calls.open
 
     def replace(self, ring: KeyRing) -> int:
         """Use other keys from now on, end the streams that they do not cover, and return how many ended."""

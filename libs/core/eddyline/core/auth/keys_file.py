@@ -78,10 +78,6 @@ class KeyRing:
         grants = (*(entry.grant for entry in self._entries.values()), *self._by_certificate.values())
         return {grant.name: grant for grant in grants}
 
-    def of_secret(self, secret: str) -> Grant | None:
-        """Return the grant of a secret; None = unknown."""
-        return self.of_digest(digest_of(secret))
-
     def of_digest(self, digest: bytes) -> Grant | None:
         """Return the grant of a secret by its digest; None = unknown."""
         entry = self._entries.get(digest)

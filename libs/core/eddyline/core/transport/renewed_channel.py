@@ -37,11 +37,6 @@ class CurrentTls:
         self.newest = tls
         self._idle: list[grpc.aio.Channel] = []
 
-    @property
-    def idle_count(self) -> int:
-        """Return how many channels wait to be closed."""
-        return len(self._idle)
-
     def retire(self, channel: grpc.aio.Channel) -> None:
         """Close `channel`, which is not the newest and has no calls, at the next `close_idle`."""
         self._idle.append(channel)

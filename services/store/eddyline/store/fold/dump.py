@@ -44,26 +44,6 @@ def dump_batches(view: FoldView) -> Iterator[Batch]:
         yield batch
 
 
-def load_batches(
-    fold: Fold,
-    topic_id: int,
-    batches: Iterable[Batch],
-    applied_seq: int,
-    *,
-    writers: Sequence[tuple[str, WriterState]] = (),
-) -> int:
-    """Replace all entries of the topic by those of a dump; `applied_seq` becomes its applied seq and its base.
-
-    Returns:
-        The number of entries.
-
-    Raises:
-        DataCorrupt: `batches` are no dump of a fold at `applied_seq`, or their own source raised it. FoldFailed.
-        FoldStalled: for long.
-    """
-    return sum(load_steps(fold, topic_id, batches, applied_seq, writers=writers))
-
-
 def load_steps(
     fold: Fold,
     topic_id: int,
@@ -72,7 +52,14 @@ def load_steps(
     *,
     writers: Sequence[tuple[str, WriterState]] = (),
 ) -> Iterator[int]:
-    """Run `load_batches` a write at a time; yield the number of entries of each. Complete only when it has ended."""
+    """Replace all entries of the topic by those of a dump, and yield the number of entries of each write.
+
+    At the end, not before, `applied_seq` is the topic's applied seq and its base.
+
+    Raises:
+        DataCorrupt: `batches` are no dump of a fold at `applied_seq`, or their own source raised it. FoldFailed.
+            FoldStalled: for long.
+    """
     retry_stalled(fold, partial(fold.delete_topic, topic_id))
     last_key = None
     for batch in batches:

@@ -111,7 +111,7 @@ class RocksFold:
         self._write_options.no_slowdown = True
         check_whole(path)
         options = sizes.PROFILES[profile]
-        options = sizes.sized(options, memory_bytes) if memory_bytes else options
+        options = sizes.fit_profile(options, memory_bytes) if memory_bytes else options
         self._profile = options
         self._database: Database | None = None
         try:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.records.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from eddyline.core.records.batch import Batch
     from eddyline.store.fold.fold import FoldView
 
@@ -56,21 +54,6 @@ class FoldDifference(NamedTuple):
     def equal(self) -> bool:
         """Whether all compared keys are equal."""
         return not (self.missing or self.extra or self.differing)
-
-
-def compare_views(
-    expected: FoldView, actual: FoldView, *, findings_max: int, progress: Callable[[int], None] | None = None
-) -> FoldDifference:
-    """Compare the remaining entries of both views; `progress` is called after each page with the number of keys compared.
-
-    Raises:
-        DataCorrupt, FoldFailed.
-    """
-    comparing = FoldComparison(expected, actual, findings_max=findings_max)
-    while comparing.step():
-        if progress is not None:
-            progress(comparing.entries)
-    return comparing.outcome()
 
 
 class _ViewCursor:

@@ -94,7 +94,6 @@ def add_verb(
 
 
 def add_data(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add --data."""
     parser.add_argument(
         "--data",
         type=Path,

@@ -24,7 +24,6 @@ gaps told in the bucket's topic, and what it alone has to count:
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "drill",

@@ -18,7 +18,6 @@ _LINE_BYTES: Final = 4096
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    """Add --yes."""
     parser.add_argument("--yes", "-y", action="store_true", help="do not prompt (only a terminal is prompted)")
 
 

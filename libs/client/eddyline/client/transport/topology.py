@@ -60,7 +60,7 @@ class Channels:
                 await self._open.pop(address).close()
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all channels."""
         while self._open:
             _address, channel = self._open.popitem()
             await channel.close()

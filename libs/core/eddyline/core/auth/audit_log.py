@@ -28,7 +28,7 @@ LOGGER.setLevel(logging.INFO)
 
 
 def write_audit_line(method: str, grant: Grant, *, peer: str, names: Iterable[str], outcome: str) -> None:
-    """Write one audit line."""
+    """Write one line to the audit log, with at most `NAMES_MAX` names."""
     shortened = [name[:NAME_CHARS_MAX] for name, _ in zip(dict.fromkeys(names), range(NAMES_MAX), strict=False)]
     LOGGER.info(
         "audit",

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from eddyline.core.telemetry.probes import ReplayProgress
 
     class RoleSettings(SettingsClass, Protocol):
-        """Settings of a role."""
-
         @property
         def metrics_listen(self) -> str:
             """Address of metrics and probes; "" = none."""

@@ -29,7 +29,7 @@ class ReplayProgress(NamedTuple):
 
 
 class ProbeAnswer(NamedTuple):
-    """Answer to one probe."""
+    """HTTP answer to one probe."""
 
     status: HTTPStatus
     text: str

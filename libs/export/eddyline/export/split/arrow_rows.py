@@ -79,7 +79,7 @@ class RowMaker:
             raise MalformedColumns(f"the store sent a batch that cannot be read: {error}") from error
 
     def gap_rows(self, gaps: Iterable[Gap]) -> pa.RecordBatch:
-        """A row a gap."""
+        """Return one row for each gap, with the op GAP and the gap's fields in `meta`."""
         rows = [
             {
                 "topic": self._topic,

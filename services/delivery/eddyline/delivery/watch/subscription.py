@@ -69,7 +69,7 @@ class SubscriptionDeps:
 
 
 class SubscriptionPhase(Enum):
-    """Phase of a subscription."""
+    """Content of a subscription's next frames; GONE = its topic was deleted."""
 
     SNAPSHOT = 1
     LOG = 2

@@ -35,7 +35,7 @@ def group_of(key: bytes) -> int:
 
 
 class SideSums:
-    """Sums of one side."""
+    """Entries of one side (bucket or fold): their count, and a count and a hash for each group of keys."""
 
     __slots__ = ("count", "counts", "hashes")
 

@@ -203,8 +203,6 @@ def summary(done: list[TopicAudit]) -> Result:
 
 
 class Audit:
-    """The job."""
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_topics(parser)
         parser.add_argument(

@@ -86,8 +86,6 @@ def export(spark: SparkSession, options: ExportOptions, tell: Callable[[str], No
 
 
 class Export:
-    """The job."""
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_topics(parser)
         add_out(parser)

@@ -156,8 +156,6 @@ def summary(done: list[TopicFold], out: str) -> Result:
 
 
 class FoldAsOf:
-    """The job."""
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_topics(parser)
         add_out(parser)

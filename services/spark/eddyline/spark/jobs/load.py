@@ -91,8 +91,6 @@ class LoadPlan:
 
 
 class Load:
-    """The job."""
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_access(parser)
         parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files or folders, as paths or URIs")

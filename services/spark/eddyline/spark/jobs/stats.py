@@ -195,8 +195,6 @@ def _summary(topic: str, tables: dict[str, pa.Table]) -> dict[str, object]:
 
 
 class Stats:
-    """The job."""
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_topics(parser)
         add_out(parser)

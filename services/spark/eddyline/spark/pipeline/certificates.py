@@ -57,7 +57,7 @@ def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def parse_value(key: bytes, data: bytes | None) -> dict[str, object]:
-    """One value."""
+    """Return the fields of a value's certificate, or in `error` the reason why it has none."""
     # Here: in the pipeline's environment alone.
     from cryptography import x509
     from cryptography.utils import CryptographyDeprecationWarning

@@ -71,7 +71,6 @@ class ArtifactManifest:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files)
 
 

@@ -29,7 +29,7 @@ class Severity(Enum):
 
 
 class Finding(NamedTuple):
-    """One finding."""
+    """An observation about one file, and what to do about it."""
 
     severity: Severity
     file: str

@@ -26,7 +26,7 @@ _STATM: Final = "/proc/self/statm"
 
 
 class ProcessMemory:
-    """Memory of this process."""
+    """Resident memory of this process, by the kernel's count."""
 
     def __init__(self) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")

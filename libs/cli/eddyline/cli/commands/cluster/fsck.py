@@ -33,7 +33,6 @@ The store must be stopped: what runs is checked by `eddyline verify-fold`. Nothi
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "fsck",
@@ -53,7 +52,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Check."""
     if find_spec(STORE_MODULE) is None:
         raise CommandError("the store is not installed here", "run it where the store is", exit_code=EXIT_UNCHECKED)
     directory = data_directory(arguments.directory or arguments.data)

@@ -24,7 +24,6 @@ keys file within a second."""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     verbs = add_group(subparsers, "key", what="Make keys for a keys file.")
     parser = add_verb(
         verbs,

@@ -43,7 +43,6 @@ role."""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     add_verb(
         subparsers,
         "status",

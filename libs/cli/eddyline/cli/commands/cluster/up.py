@@ -28,7 +28,6 @@ _HEADER: Final = ("ROLE", "ADDRESS", "METRICS", "PID", "LOG")
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "up",

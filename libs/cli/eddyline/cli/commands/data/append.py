@@ -47,7 +47,6 @@ A line ends with LF or CRLF, and a UTF-8 byte order mark before the first one is
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "append",
@@ -101,7 +100,6 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Append."""
     # Before the cluster is asked: what cannot be read is not its business.
     content = None if arguments.file is None else await value_of(arguments.file, DATA_META_BYTES_MAX)
     create = None if arguments.create is None else Kind[arguments.create.upper()]

@@ -36,7 +36,6 @@ _ANY_SIZE: Final = 1 << 60
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     verbs = add_group(
         subparsers, "edge", what="Keep a copy of a KV topic's live values in a file, and read it offline."
     )
@@ -95,7 +94,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def follow(arguments: argparse.Namespace, context: Context) -> int:
-    """Follow."""
     # Here, and below, because the client's fold needs gRPC and numpy.
     from eddyline.cli.commands.data.edge_follow import run_follow
 
@@ -103,7 +101,6 @@ async def follow(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def get(arguments: argparse.Namespace, context: Context) -> int:
-    """Get."""
     fold, missing = _read(arguments.file), 0
     for key in arguments.keys:
         record = fold.get(os.fsencode(key))
@@ -122,7 +119,6 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def range_(arguments: argparse.Namespace, context: Context) -> int:
-    """List."""
     for record in _read(arguments.file).range(
         key_prefix=os.fsencode(arguments.prefix), after_key=os.fsencode(arguments.after), limit=arguments.limit
     ):
@@ -133,7 +129,6 @@ async def range_(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def state(arguments: argparse.Namespace, context: Context) -> int:
-    """State."""
     from eddyline.cli.commands.data.edge_follow import state_fields
 
     found = _read(arguments.file).state()

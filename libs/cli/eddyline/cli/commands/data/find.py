@@ -22,7 +22,6 @@ JSON (-o json): topic, seq (head_seq + 1 where there is none yet), found, head_s
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "find",
@@ -45,7 +44,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Find."""
     # Up to the next whole millisecond: a record of the one before is older than the time.
     commit_time_ms = None if arguments.time is None else -(-arguments.time // 1_000_000)
     async with connected(arguments, context, topic=arguments.topic) as client:

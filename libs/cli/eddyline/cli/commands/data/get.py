@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "get",
@@ -57,7 +56,6 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Get."""
     async with connected(arguments, context, topic=arguments.topic) as client:
         keys = [os.fsencode(key) for key in arguments.keys]
         page = await _page(client, arguments, keys)
@@ -91,7 +89,6 @@ async def _page(client: Client, arguments: argparse.Namespace, keys: list[bytes]
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
-    """Add --raw."""
     parser.add_argument(
         "--raw", action="store_true", help="write the value's bytes as they are, with no line end; of one KEY"
     )

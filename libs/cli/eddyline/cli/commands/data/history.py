@@ -25,7 +25,6 @@ source_ts_ns its time."""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "history",

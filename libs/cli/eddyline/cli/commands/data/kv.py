@@ -38,7 +38,6 @@ stopped (Ctrl-C): bucket, key, reason (APPLY_PENDING = written, at revision; WRI
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     verbs = add_group(
         subparsers,
         "kv",

@@ -26,7 +26,6 @@ record as `eddyline get` has it."""
 
 
 def add(verbs: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         verbs,
         "get",
@@ -43,7 +42,6 @@ def add(verbs: Subparsers) -> None:
 
 
 async def get(arguments: argparse.Namespace, context: Context) -> int:
-    """Get."""
     bucket, key = arguments.bucket, os.fsencode(arguments.key)
     async with connected(arguments, context) as client:
         sources = [

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "ls",
@@ -34,7 +33,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """List."""
     async with connected(arguments, context, topic=arguments.topic) as client:
         async for record in client.range(
             arguments.topic,

@@ -34,7 +34,6 @@ or, for what was lost: gap (the reason), first_seq, last_seq; old_epoch and new_
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "read",
@@ -54,7 +53,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Read."""
     wanted = RecordFilter(
         key_prefixes=tuple(os.fsencode(prefix) for prefix in arguments.key_prefix),
         tags=tuple(arguments.tag),

@@ -44,7 +44,6 @@ _STARTS: Final[dict[str, Start]] = {"snapshot": "snapshot", "tail": "tail", "ear
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "watch",
@@ -122,7 +121,6 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Watch."""
     # Here, because the client's watch needs gRPC and numpy.
     from eddyline.cli.commands.data.explain import explain
     from eddyline.cli.commands.data.watch_event import print_event

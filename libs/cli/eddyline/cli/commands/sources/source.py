@@ -50,7 +50,6 @@ may be lost; `eddyline source get NAME` has all of it. While no ingest answers, 
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     verbs = add_group(subparsers, "source", what="Manage sources: copies of NATS buckets and streams into topics.")
     parser = add_verb(
         verbs,
@@ -199,7 +198,6 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def list_sources(arguments: argparse.Namespace, context: Context) -> int:
-    """List sources."""
     async with connected(arguments, context) as client:
         sources, warnings = await client.sources.listing()
     for warning in warnings:

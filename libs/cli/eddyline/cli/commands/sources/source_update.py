@@ -24,7 +24,6 @@ what the file says.
 
 
 def add(verbs: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         verbs,
         "update",

@@ -56,7 +56,6 @@ counts are those before). A prefix is a key through its first dot; one without f
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "verify",
@@ -103,7 +102,6 @@ def _limit(text: str) -> int:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Verify."""
     async with connected(arguments, context) as client:
         if not arguments.all:
             verdict = await _verdict(client, arguments.source, arguments, context)

@@ -50,7 +50,6 @@ _MATCHES: Final = {
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "delete",
@@ -85,7 +84,6 @@ def contradiction(arguments: argparse.Namespace) -> str:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Delete."""
     name, match = arguments.topic, _match_of(arguments)
     async with connected(arguments, context, topic=arguments.topic) as client:
         topic = await client.get_topic(name)

@@ -41,7 +41,6 @@ was exported before), abandoned (ranges of it that were lost), error (empty = no
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "export",
@@ -65,7 +64,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Export."""
     if find_spec("eddyline.export") is None or find_spec("pyarrow") is None:
         raise CommandError("pyarrow is not installed here", "pip install 'eddyline-cli[export]'")
     done = await _in_thread(_work(arguments, context))

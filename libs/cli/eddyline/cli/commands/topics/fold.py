@@ -39,7 +39,6 @@ position_set."""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     verbs = add_group(subparsers, "fold", what="Take a KV topic's live values out of a store, and into one.")
     parser = add_verb(
         verbs,

@@ -24,7 +24,6 @@ JSON (-o json): topic, settled, base_seq (0 = from the log alone), log_first_seq
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "settle-fold",
@@ -39,7 +38,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Settle."""
     async with connected(arguments, context, topic=arguments.topic) as client:
         topic = await client.get_topic(arguments.topic)
         await confirm(f"take what is left as the live values of {topic.name}, if they are lost?", arguments)

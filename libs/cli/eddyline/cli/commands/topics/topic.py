@@ -39,7 +39,6 @@ cap_records, cap_bytes, discard, priority (null = by recency), dedupe_node, sour
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     verbs = add_group(subparsers, "topic", what="Create, change, look at, list, delete and erase topics.")
     _add_create_and_update(verbs)
     parser = add_verb(
@@ -144,7 +143,6 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
 
 
 async def list_topics(arguments: argparse.Namespace, context: Context) -> int:
-    """List topics."""
     async with connected(arguments, context, topic=arguments.prefix) as client:
         topics = [topic async for topic in client.list_topics(arguments.prefix)]
     if not topics:

@@ -24,7 +24,6 @@ alone), entry_count, differing_count."""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "verify-fold",
@@ -37,7 +36,6 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
-    """Verify."""
     async with connected(arguments, context, topic=arguments.topic) as client:
         verdict = await _verdict(client, arguments.topic, ProgressReporter(context.clock))
     for finding in verdict.findings:

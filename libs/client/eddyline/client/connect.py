@@ -399,7 +399,7 @@ class Client(KeyReads, KeyWrites):
         return await settle_fold(self._fold(topic), topic, if_epoch=if_epoch)
 
     def export_fold(self, topic: str, *, if_epoch: int = 0) -> Items[ArtifactProgress | FoldExported]:
-        """Write a fold where the store's artifacts go; what was written comes last (`fold_artifact.py` says what it
+        """Write a fold where the store's artifacts go; what was written comes last (`admin/artifacts.py` says what it
         raises). A caller that stops early closes it."""
         return export_fold(self._fold(topic), topic, if_epoch=if_epoch)
 
@@ -407,7 +407,7 @@ class Client(KeyReads, KeyWrites):
         self, topic: str, *, from_topic: str = "", artifact: str = "", if_epoch: int = 0
     ) -> Items[ArtifactProgress | FoldImported]:
         """Make an artifact ("" = the latest) of `from_topic` ("" = of the same name) the fold of a KV topic that never
-        had a record, or has lost its fold; what it became comes last (`fold_artifact.py` says what it raises). A caller
+        had a record, or has lost its fold; what it became comes last (`admin/artifacts.py` says what it raises). A caller
         that stops early closes it."""
         return import_fold(self._fold(topic), topic, from_topic=from_topic, artifact=artifact, if_epoch=if_epoch)
 

@@ -144,7 +144,7 @@ class ManagedProcess:
         await self._ended.wait()
 
     def suspend(self) -> None:
-        """Stop its process where it is, connections open, until `go_on`."""
+        """Stop its process where it is, connections open, until `resume`."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -42,7 +42,7 @@ class ExpectedFile(NamedTuple):
 def check_file(
     fs: Fs, path: Path, expected: ExpectedFile | None, findings: Findings, on_batch: Callable[[Batch], None]
 ) -> bool:
-    """Check a whole file, and pass its batches to `take`; return whether it is valid. `expected` None = neither catalog
+    """Check a whole file, and pass its batches to `on_batch`; return whether it is valid. `expected` None = neither catalog
     nor log names it."""
     try:
         footer = read_footer(fs, path)

@@ -45,7 +45,7 @@ class _Columns:
         self.bytes = array("I")
 
     def all(self) -> tuple[array[int], ...]:
-        """Every array, in the order of `_row`."""
+        """Return every array, in the order of a row of `_put_among`."""
         return self.first, self.last, self.number, self.offset, self.length, self.ts, self.bytes
 
 

@@ -39,6 +39,6 @@ def _named(link: Shard, layout: Layout) -> set[Path]:
     named: set[Path] = set()
     for topic in link._table.all():
         named |= {segment.path for segment in topic.segments}
-        if topic.base is not None:
+        if topic.base is not None and topic.base.rows:  # an empty base has no file
             named.add(base_file(layout.topic_dir(topic.id), topic.base.seq, topic.base.generation))
     return named

@@ -11,8 +11,9 @@ from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, Op, Record
+from eddyline.store.log.append import AppendRequest, WriterPosition
 from tests.support.models.random_walk import Wanderer
-from tests.support.models.recorded_store import append_to
+from tests.support.models.topic_model import TopicModel
 
 if TYPE_CHECKING:
     from tests.support.models.history import TopicHistory
@@ -76,23 +77,26 @@ class ClusterWriter(Wanderer):
             self._revision = int.from_bytes(self._position, "big")
         rows = self._copied()
         now, position = play.now, self._revision.to_bytes(8, "big")
-        event = topic.asks(
-            partial(append_to, rows, now), lasts=topic.settled.kept.config.durability is Durability.FSYNC
-        )
         batch = Batch.from_rows(rows)
+        move = WriterPosition(SOURCE.name, self._fence, self._position, position)
+        request = AppendRequest(topic.name, batch, writer=move, source=True)
+        event = topic.begin(
+            partial(TopicModel.take, request=request, now=now),
+            lasts=topic.settled.kept.config.durability is Durability.FSYNC,
+        )
         try:
             for again in (False, True):
                 result = await play.link.apply_batch(
                     SOURCE.name, fence=self._fence, previous=self._position, new=position, batch=batch
                 )
-                event.told = True
+                event.is_acknowledged = True
                 assert result.deduplicated == again
                 if self.random.random() < 0.8:
                     break
         except CommitUnknown:
             raise
         except EddylineError:
-            if not event.told:
+            if not event.is_acknowledged:
                 topic.refused(event)
             raise
         self._position = position

@@ -2,11 +2,11 @@
 
 A topic's history is its requests, in order. A recovered topic must be what the semantics make of some prefix of it:
 
-- told: it is in the prefix; after power loss an append of a DISK topic may be missing, with all behind it, and an UNSYNCED
-  gap then covers every seq that was ever told. Asked and never told: whole or not at all. Refused: no part of it
+- acknowledged: it is in the prefix; after power loss an append of a DISK topic may be missing, with all behind it, and an
+  UNSYNCED gap then covers every seq that was ever acknowledged. Unanswered: whole or absent. Refused: absent
 - floors, counts, bytes, settings, and every gap are exactly those of that prefix, read from several places
-- a fold is what that prefix gives; after power loss it may be that of a longer one
-- a topic acknowledged as created exists, one acknowledged as deleted does not, and an epoch is given once
+- a fold has the entries and the writers' positions of that prefix; after power loss it may be that of a longer one
+- a topic acknowledged as created exists, one acknowledged as deleted does not, and an epoch is larger than all before it
 
 The recovered state becomes the new truth, and the history continues. Commit times are those of the test's clock.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from eddyline.core.errors import EpochMismatch, TopicNotEmpty
 from eddyline.core.model.topic import Durability, Kind, TopicConfig, TopicInfo
 from eddyline.core.records.record import Gap, GapReason, Record
 from tests.support.models.retained_log import Retained
@@ -24,6 +25,7 @@ from tests.support.models.topic_model import Moment, TopicModel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eddyline.store.fold.fold import WriterState
     from eddyline.store.shard.shard import Shard
 
 End: TypeAlias = Literal["kill", "power", "clean"]
@@ -32,24 +34,25 @@ End: TypeAlias = Literal["kill", "power", "clean"]
 
 @dataclass(eq=False)
 class Event:
-    """Something asked of a topic, as a change of its model. `lasts` = once told it outlives power loss."""
+    """A request to change a topic, as a change of its model. `lasts` = once acknowledged it outlives power loss."""
 
     do: Callable[[TopicModel], object]
     lasts: bool
-    told: bool = False
+    is_acknowledged: bool = False
 
 
 class Seen(NamedTuple):
-    """A topic's observable state: reads by the seq they began after, and all its entries if it has a fold."""
+    """A topic's observable state: reads by the seq they began after, and its fold's entries and writers if it has one."""
 
     info: TopicInfo
     reads: dict[int, list[Record | Gap]]
     entries: dict[bytes, Record]
+    writers: dict[str, WriterState]
 
 
 @dataclass(eq=False)
 class TopicHistory:
-    """One topic of one epoch: `made` and `gone` are True once told; `gone` is None while that is unknown. `removed` = seqs
+    """One topic of one epoch: `made` and `gone` are True once acknowledged; `gone` None = that is unknown. `removed` = seqs
     acknowledged as deleted."""
 
     name: str
@@ -65,14 +68,14 @@ class TopicHistory:
     def __post_init__(self) -> None:
         self.settled = TopicModel(self.kind, Retained(self.config))
 
-    def asks(self, do: Callable[[TopicModel], object], *, lasts: bool) -> Event:
-        """A request starts now."""
+    def begin(self, do: Callable[[TopicModel], object], *, lasts: bool) -> Event:
+        """Add a request that starts now."""
         event = Event(do, lasts)
         self.events.append(event)
         return event
 
     def refused(self, event: Event) -> None:
-        """It was refused for certain."""
+        """Remove a request that was refused for certain."""
         self.events.remove(event)
 
     def states(self) -> list[TopicModel]:
@@ -87,15 +90,31 @@ class TopicHistory:
     @property
     def model(self) -> TopicModel:
         """The topic after all requests."""
-        return self.states()[-1]
+        state = self.settled.copy()
+        for event in self.events:
+            event.do(state)
+        return state
+
+    def check_epoch(self, epoch: int) -> None:
+        """Check the epoch that a request expects; 0 = any. Raises EpochMismatch."""
+        if epoch and epoch != self.epoch:
+            raise EpochMismatch(f"the epoch is {self.epoch}")
+
+    def check_deletion(self, now: Moment, *, if_epoch: int, if_empty: bool) -> None:
+        """Check the conditions of a deletion. Raises: EpochMismatch, TopicNotEmpty."""
+        self.check_epoch(if_epoch)
+        model = self.model
+        model.kept.settle(now.age_ms)
+        if if_empty and not model.is_empty:
+            raise TopicNotEmpty("the topic has records")
 
     def check(self, seen: Seen, now: Moment) -> None:
         """Compare a live topic, with nothing in flight, with the acknowledged history. Raises AssertionError."""
         model = self.model
         model.kept.settle(now.age_ms)
         found = differences(model, seen)
-        if seen.entries != model.fold:
-            found.append(f"fold {_short(seen.entries)}, not {_short(model.fold)}")
+        if not _is_fold_of(model, seen):
+            found.append(_fold_difference(model, seen))
         assert not found, f"{self.name}: {found}"
 
     def recovered(self, seen: Seen, end: End, now: Moment) -> None:
@@ -104,37 +123,54 @@ class TopicHistory:
         assert seen.info.kind is self.kind
         self.epoch, self.made, self.gone = seen.info.epoch, True, False
         states = self.states()
-        told = max((number for number, event in enumerate(self.events, 1) if event.told), default=0)
-        lasting = max((number for number, event in enumerate(self.events, 1) if event.told and event.lasts), default=0)
-        least, told_seq = lasting if end == "power" else told, states[told].kept.head_seq
-        assert seen.info.head_seq >= told_seq, f"{self.name}: a told seq may come again"
+        answered = [number for number, event in enumerate(self.events, 1) if event.is_acknowledged]
+        lasting = [number for number in answered if self.events[number - 1].lasts]
+        acknowledged = max(answered, default=0)
+        least = max(lasting, default=0) if end == "power" else acknowledged
+        acknowledged_seq = states[acknowledged].kept.head_seq
+        assert seen.info.head_seq >= acknowledged_seq, f"{self.name}: an acknowledged seq may come again"
         found = list[str]()
         for number in reversed(range(least, len(states))):
-            model, lossy = states[number].copy(), False
+            model, gap_seqs = states[number].copy(), list[int]()
             if model.kept.config.durability is Durability.EPHEMERAL:
-                assert end != "clean" or seen.info.head_seq == told_seq
+                assert end != "clean" or seen.info.head_seq == acknowledged_seq
                 model.restart_ephemeral(seen.info.head_seq)
-                told_gap = seen.reads[0][0] if seen.reads[0] else None
-                if isinstance(told_gap, Gap):  # floors of records in memory are not logged: which of equal ones is open
-                    model.kept.evict_reason = GapReason(told_gap.reason)
+                first = seen.reads[0][0] if seen.reads[0] else None
+                if isinstance(first, Gap):  # floors of records in memory are not logged: which of equal ones is open
+                    model.kept.evict_reason = GapReason(first.reason)
             else:
-                lossy = _lose(model, seen, now)
-                if number < told and not lossy:
+                gap_seqs = _lose(model, seen, now)
+                if number < acknowledged and not gap_seqs:
                     continue
             model.kept.settle(now.age_ms)
             different = differences(model, seen)
-            folds = states[number:] if lossy and end == "power" else [states[number]]
-            if not any(state.fold == seen.entries for state in folds):
-                different.append(f"fold {_short(seen.entries)}, not {_short(states[number].fold)}")
-            if lossy and end != "power":
+            folds = states[number:] if gap_seqs and end == "power" else [states[number]]
+            fold = next((state for state in folds if _is_fold_of(state, seen)), None)
+            if fold is None:
+                different.append(_fold_difference(states[number], seen))
+            elif fold.kept.head_seq > seen.info.head_seq:
+                different.append(f"the fold is at {fold.kept.head_seq}, above the head")
+            if gap_seqs and end != "power":
                 different.append(f"a gap after {end}")
+            if gap_seqs and gap_seqs[0] <= acknowledged_seq:
+                different.append(f"the gap record {gap_seqs[0]} has a seq that was acknowledged for other records")
             if not different:
-                model.fold = dict(seen.entries)
+                assert fold is not None
+                model.fold, model.writers, model.moves = fold.fold, fold.writers, fold.moves
                 model.past.recovered(seen.info.head_seq, seen.entries)
                 self.settled, self.events = model, []
                 return
-            found.append(f"after {number} of {len(self.events)} ({told} told): {different}")
+            found.append(f"after {number} of {len(self.events)} ({acknowledged} acknowledged): {different}")
         raise AssertionError(f"{self.name} is nothing that it may be: {found}")
+
+
+def _is_fold_of(model: TopicModel, seen: Seen) -> bool:
+    """A LOG topic has no fold: its writers are those of its log."""
+    return seen.entries == model.fold and (seen.info.kind is not Kind.KV or seen.writers == model.writers)
+
+
+def _fold_difference(model: TopicModel, seen: Seen) -> str:
+    return f"fold {_short(seen.entries)} with writers {seen.writers}, not {_short(model.fold)} with writers {model.writers}"
 
 
 def differences(model: TopicModel, seen: Seen) -> list[str]:
@@ -164,14 +200,19 @@ class History:
     erased: list[bytes] = field(default_factory=list)
     """Values that an acknowledged erasure removed from the disk."""
 
-    def asks(self, name: str, kind: Kind, config: TopicConfig) -> TopicHistory:
-        """A creation request of a topic."""
+    def begin(self, name: str, kind: Kind, config: TopicConfig) -> TopicHistory:
+        """Add a topic whose creation starts now."""
         topic = TopicHistory(name, kind, config)
         self.topics.append(topic)
         return topic
 
+    def created(self, topic: TopicHistory, epoch: int) -> None:
+        """The store acknowledged a creation. Raises AssertionError: the epoch is not larger than all before it."""
+        assert epoch > max(other.epoch for other in self.topics), "an epoch is used once, and grows"
+        topic.epoch, topic.made = epoch, True
+
     def current(self) -> list[TopicHistory]:
-        """The newest topic of each name, as far as it is not told to be gone."""
+        """The newest topic of each name, except those whose deletion was acknowledged."""
         newest = {topic.name: topic for topic in self.topics}
         return [topic for topic in newest.values() if topic.gone is not True]
 
@@ -186,7 +227,7 @@ class History:
         there = {info.name: info for info in await link.list_topics("", "", 10_000)}
         for name in {topic.name for topic in self.topics}:
             self._settle_name(name, there.pop(name, None))
-        assert not there, f"nobody made {sorted(there)}"
+        assert not there, f"no request made {sorted(there)}"
         for topic in self.current():
             topic.recovered(await look(link, topic.name), end, now)
         check_totals(link)
@@ -199,7 +240,7 @@ class History:
             if topic.epoch and info is not None and topic.epoch == info.epoch:
                 is_it = True
             if not is_it:
-                assert topic.gone is None or not topic.made, f"topic {name} was told and is gone"
+                assert topic.gone is None or not topic.made, f"topic {name} was acknowledged and is gone"
                 topic.gone = True
         alive = [topic for topic in ours if topic.gone is not True]
         assert len(alive) == int(info is not None), f"topic {name} came back"
@@ -222,7 +263,9 @@ async def look(link: Shard, name: str) -> Seen:
     places = {0, max(info.evict_floor - 1, 0), info.evict_floor, middle, info.head_seq}
     reads = {after_seq: await read_items(link, name, after_seq) for after_seq in sorted(places)}
     entries: dict[bytes, Record] = {}
+    writers: dict[str, WriterState] = {}
     if info.kind is Kind.KV:
+        writers = link._engine.fold.writers(info.epoch)
         async for page in link.range_entries(name):
             for row in page.batch.to_rows() if page.batch is not None else ():
                 assert row.key is not None
@@ -231,17 +274,18 @@ async def look(link: Shard, name: str) -> Seen:
         assert list(found.entries) == [*entries.values(), None]
         assert found.state.fold_seq == info.head_seq
     assert await link.get_topic(name) == info, "a look has changed something"
-    return Seen(info, reads, entries)
+    return Seen(info, reads, entries, writers)
 
 
-async def read_items(link: Shard, topic: str, after_seq: int = 0) -> list[Record | Gap]:
-    """All that a topic has above a seq, as rows and gaps in their order."""
-    items = list[Record | Gap]()
+async def read_items(link: Shard, topic: str, after_seq: int = 0, *, limit: int = 10_000) -> list[Record | Gap]:
+    """Return all that a topic has above a seq, as rows and gaps in their order; `limit` = records of one read."""
+    items, epoch = list[Record | Gap](), 0
     while True:
-        result = await link.read_records(topic, after_seq=after_seq, limit=10_000)
+        result = await link.read_records(topic, after_seq=after_seq, epoch=epoch, limit=limit)
         for item in result.items:
             items.extend([item] if isinstance(item, Gap) else item.to_rows())
-        after_seq = result.next_after_seq
+        assert result.next_after_seq > after_seq or result.caught_up, "a read stands still"
+        after_seq, epoch = result.next_after_seq, result.epoch
         if result.caught_up:
             return items
 
@@ -252,14 +296,14 @@ async def read_all(link: Shard, topic: str) -> tuple[list[Record], list[Gap]]:
     return [item for item in items if isinstance(item, Record)], [item for item in items if isinstance(item, Gap)]
 
 
-def _lose(model: TopicModel, seen: Seen, now: Moment) -> bool:
-    """Put the UNSYNCED gaps behind the model's head into it, as they are seen; True = there are some."""
-    lossy = False
+def _lose(model: TopicModel, seen: Seen, now: Moment) -> list[int]:
+    """Put the UNSYNCED gaps behind the model's head into it, as they are seen. Returns the seqs of their records."""
+    gap_seqs = list[int]()
     for item in seen.reads[0]:
         if isinstance(item, Gap) and item.reason == GapReason.UNSYNCED and item.seq > model.kept.head_seq:
             model.lose(item.last_seq, now)
-            lossy = True
-    return lossy
+            gap_seqs.append(item.seq)
+    return gap_seqs
 
 
 def _short(content: object) -> str:

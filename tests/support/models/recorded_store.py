@@ -8,28 +8,37 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.core.errors import CommitUnknown, EddylineError, RecordTooLarge, TopicFull
+from eddyline.core.errors import CommitUnknown, EddylineError
 from eddyline.core.model.topic import ConfigChange, Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Op, Record
 from eddyline.store.log.append import AppendRequest
-from tests.support.models.retained_log import Full, counted_size
 from tests.support.models.topic_model import Moment, TopicModel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from eddyline.core.records.match import Match
+    from eddyline.store.log.append import Ack
     from eddyline.store.shard.shard import Shard
     from tests.support.manual_clock import ManualClock
-    from tests.support.models.history import History, TopicHistory
+    from tests.support.models.history import Event, History, TopicHistory
+    from tests.support.models.topic_model import DueAnswer
 
     Rows = tuple[Record, ...]
 
 ERASE_ROUNDS_MAX: Final = 300
 """Half a minute of the test's clock for one erasure."""
+
+
+class StagedAppend(NamedTuple):
+    """An append in flight: its event in the topic's history, the answer due, and its acknowledgement."""
+
+    event: Event
+    due: DueAnswer
+    ack: Ack
 
 
 class Play:
@@ -54,49 +63,54 @@ class Play:
     ) -> TopicHistory:
         """Create a topic."""
         chosen = replace(config or TopicConfig(), durability=durability)
-        topic = self.history.asks(name, kind, chosen)
+        topic = self.history.begin(name, kind, chosen)
         topic.settled.last_ts_ms = self.now.wall_ms
-        topic.epoch = (await self.link.create_topic(name, kind, chosen)).epoch
-        topic.made = True
+        self.history.created(topic, (await self.link.create_topic(name, kind, chosen)).epoch)
         return topic
 
-    async def drop(self, topic: TopicHistory) -> None:
-        """Delete a topic."""
+    async def drop(self, topic: TopicHistory, *, if_epoch: int = 0, if_empty: bool = False) -> None:
+        """Delete a topic; the store must refuse it if a condition does not hold."""
+        deletion = self.link.delete_topic(topic.name, if_epoch=if_epoch, if_empty=if_empty)
+        try:
+            topic.check_deletion(self.now, if_epoch=if_epoch, if_empty=if_empty)
+        except EddylineError as refusal:
+            await check_refused(deletion, refusal)
+            return
         topic.gone = None
-        await self.link.delete_topic(topic.name)
+        await deletion
         topic.gone = True
 
     async def add(self, topic: TopicHistory, *appends: Rows) -> None:
-        """Append in one group; an append over a cap that refuses must be refused, every other one taken."""
-        acks = []
-        for rows in appends:
-            now = self.now
-            before, lasting = topic.model, topic.settled.kept.config.durability is Durability.FSYNC
-            event = topic.asks(partial(append_to, rows, now), lasts=lasting)
-            refused = not append_to(rows, now, before)
-            try:
-                ack = await self.link.stage(AppendRequest(topic=topic.name, batch=Batch.from_rows(rows)))
-            except TopicFull:
-                topic.refused(event)
-                assert refused, "an append that fits was refused"
-                continue
-            except RecordTooLarge:
-                topic.refused(event)
-                size = sum(map(counted_size, rows))
-                caps = topic.model.kept.config
-                assert 0 < caps.cap_records < len(rows) or 0 < caps.cap_bytes < size, "an append that fits was refused"
-                continue
-            except CommitUnknown:
-                raise
-            except EddylineError:
-                topic.refused(event)
-                raise
-            assert not refused, "an append over the cap was taken"
-            acks.append((event, before.kept.head_seq, ack))
-        for event, head_seq, ack in acks:
-            answer = await ack
-            event.told = True
-            assert answer.last_seq == head_seq, f"appended up to {answer.last_seq}, not {head_seq}"
+        """Append in one group."""
+        staged = [await self.stage(topic, AppendRequest(topic.name, Batch.from_rows(rows))) for rows in appends]
+        await self.acknowledge(staged)
+
+    async def stage(self, topic: TopicHistory, request: AppendRequest) -> StagedAppend | None:
+        """Stage an append; the store must refuse it if and only if the model does. None = it was refused."""
+        now = self.now
+        try:
+            topic.check_epoch(request.epoch)
+            due = topic.model.take(request, now)
+        except EddylineError as refusal:
+            await check_refused(self.link.stage(request), refusal)
+            return None
+        lasting = topic.settled.kept.config.durability is Durability.FSYNC
+        event = topic.begin(partial(TopicModel.take, request=request, now=now), lasts=lasting)
+        try:
+            return StagedAppend(event, due, await self.link.stage(request))
+        except CommitUnknown:
+            raise
+        except EddylineError:
+            topic.refused(event)
+            raise
+
+    async def acknowledge(self, appends: Sequence[StagedAppend | None]) -> None:
+        """Await the acknowledgements of staged appends, and check them."""
+        for append in appends:
+            if append is not None:
+                answer = await append.ack
+                append.event.is_acknowledged = True
+                append.due.check(answer)
 
     async def update(self, topic: TopicHistory, change: ConfigChange) -> None:
         """Change settings."""
@@ -105,7 +119,7 @@ class Play:
         }
         given = {field: value for field, value in asked.items() if value is not None}
         config = topic.model.kept.config
-        event = topic.asks(partial(_update, given, self.now), lasts=replace(config, **given) != config)
+        event = topic.begin(partial(_update, given, self.now), lasts=replace(config, **given) != config)
         try:
             await self.link.update_topic(topic.name, change)
         except CommitUnknown:
@@ -113,7 +127,7 @@ class Play:
         except EddylineError:
             topic.refused(event)
             raise
-        event.told = True
+        event.is_acknowledged = True
 
     async def delete(self, topic: TopicHistory, *, before_seq: int = 0, match: Match | None = None) -> None:
         """Delete records; the answer must be exact. One that removes nothing need not be logged: nothing lasts by it."""
@@ -121,7 +135,7 @@ class Play:
         before.kept.settle(now.age_ms)
         due = model.delete(now, before_seq=before_seq, match=match)
         removes = (model.kept.rows, model.fold) != (before.kept.rows, before.fold)
-        event = topic.asks(partial(_delete, before_seq, match, now), lasts=removes)
+        event = topic.begin(partial(_delete, before_seq, match, now), lasts=removes)
         try:
             answer = await self.link.delete_records(topic.name, before_seq=before_seq, match=match)
         except CommitUnknown:
@@ -129,7 +143,7 @@ class Play:
         except EddylineError:
             topic.refused(event)
             raise
-        event.told = True
+        event.is_acknowledged = True
         topic.removed |= {row.seq for row in before.kept.rows} - {row.seq for row in model.kept.rows}
         assert answer.deleted_count == due.record_count, f"deleted {answer.deleted_count}, not {due.record_count}"
         assert answer.earliest_seq == model.kept.earliest_seq
@@ -165,7 +179,7 @@ class Play:
                     return  # the disk erred under the floor that this would have moved
                 model, last_ts_ms = topic.model, self.link._table.get(topic.name).last_ts_ms
                 assert max((row.ts_ms for row in model.kept.rows), default=0) <= last_ts_ms <= model.last_ts_ms
-                topic.asks(partial(_settle, last_ts_ms, self.now), lasts=False).told = True
+                topic.begin(partial(_settle, last_ts_ms, self.now), lasts=False).is_acknowledged = True
         self.clock.set_wall_ms(wall_ms)
 
     async def upkeep(self) -> None:
@@ -201,13 +215,14 @@ def kv_rows(*pairs: Sequence[str]) -> Rows:
     )
 
 
-def append_to(rows: Rows, now: Moment, model: TopicModel) -> bool:
-    """Append to a model. True = it was taken."""
+async def check_refused(call: Awaitable[object], due: EddylineError) -> None:
+    """Expect the store to refuse a call with this error, with the same metadata at least. Raises AssertionError."""
     try:
-        model.append(rows, now)
-    except Full:
-        return False
-    return True
+        await call
+    except type(due) as error:
+        assert error.metadata.items() >= due.metadata.items(), f"{error.metadata}, not {due.metadata}"
+    else:
+        raise AssertionError(f"taken; due: {due.reason}")
 
 
 def _update(given: dict[str, object], now: Moment, model: TopicModel) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.spark.target_store import KillableStore, TopicAt, store_for_many
+from tests.support.cluster.processes import KillableStore
+from tests.support.spark.topics import TopicAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,9 +42,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def store_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A store to write to."""
-    with store_for_many(tmp_path_factory.mktemp("store")) as address:
-        yield address
+    """A store for a session's tests, each with a topic of its own."""
+    with KillableStore(tmp_path_factory.mktemp("store")) as store:
+        yield store.address
 
 
 @pytest.fixture
@@ -57,6 +58,6 @@ def topic(store_address: str, tmp_path: Path) -> TopicAt:
 @pytest.fixture
 def killable_store(tmp_path: Path) -> Iterator[KillableStore]:
     """A store of a test's own, not yet started."""
-    made = KillableStore(tmp_path)
+    made = KillableStore(tmp_path / "store")
     yield made
     made.kill()

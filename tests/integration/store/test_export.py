@@ -24,7 +24,8 @@ from eddyline.client.connect import connect
 from eddyline.core.errors import TopicNotFound
 from eddyline.core.model.topic import Kind
 from eddyline.core.runtime.clock import SystemClock, SystemHost
-from tests.support.spark.topics import StoreLife, append_all, plain_records, store_and_client
+from tests.support.cluster.processes import KillableStore
+from tests.support.spark.topics import SEALS_OFTEN, append_all, plain_records, store_and_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -165,21 +166,21 @@ async def test_topic_that_is_made_again_begins_again_and_reports_it(tmp_path: Pa
 
 async def test_ctrl_c_ends_it_while_the_store_hangs_and_the_next_run_works(tmp_path: Path) -> None:
     out = tmp_path / "lake"
-    async with StoreLife(tmp_path / "store") as life:
-        async with connect(life.address) as client:
+    with KillableStore(tmp_path / "store", **SEALS_OFTEN) as store:
+        async with connect(store.address) as client:
             await client.create_topic("orders", Kind.LOG)
             await append_all(client, "orders", plain_records(100))
-        life.freeze()
-        command = (sys.executable, "-m", "eddyline.cli", "export", "orders", "--out", out, "--cluster", life.address)
+        store.freeze()
+        command = (sys.executable, "-m", "eddyline.cli", "export", "orders", "--out", out, "--cluster", store.address)
         async with started(*command) as program, asyncio.timeout(END_S):
             # its own thread and those of gRPC are there once it has begun
             while len(os.listdir(f"/proc/{program.pid}/task")) < 3:  # noqa: ASYNC110 - of another process
                 await asyncio.sleep(0.05)
             program.send_signal(signal.SIGINT)
             await program.wait()
-        life.thaw()
+        store.thaw()
         assert (program.returncode, manifests_in(out)) == (130, [])
-        code, (done,) = await export("orders", out, life.address)
+        code, (done,) = await export("orders", out, store.address)
         assert (code, done["rows"]) == (0, 100)
 
 

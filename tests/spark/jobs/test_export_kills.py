@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.support.spark.target_store import KillableStore, TopicAt
+    from tests.support.cluster.processes import KillableStore
+    from tests.support.spark.topics import TopicAt
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.support.spark.target_store import KillableStore
+    from tests.support.cluster.processes import KillableStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

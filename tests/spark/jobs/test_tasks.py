@@ -16,7 +16,6 @@ from eddyline.spark.jobs import tasks
 from eddyline.spark.jobs.tasks import run_waves, tasks_line
 from eddyline.spark.reader.plan import ReadPartition
 from tests.support.spark.jobs import wait_until
-from tests.support.spark.target_store import wait_for_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +80,7 @@ def test_progress_is_reported_while_tasks_run(spark: SparkSession, tmp_path: Pat
     seen = tmp_path / "seen"
 
     def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        wait_for_file(seen)
+        wait_until(seen.exists)
         yield from batches
 
     line = tasks_line(spark)

@@ -18,7 +18,8 @@ from eddyline.spark.read import read
 from eddyline.spark.reader.batch import BatchReader
 from eddyline.spark.schema import SCHEMA
 from tests.spark.sessions.programs import found_by
-from tests.support.spark.topics import StoreLife, append_all, plain_records, store_and_client, until_sealed
+from tests.support.cluster.processes import KillableStore
+from tests.support.spark.topics import SEALS_OFTEN, append_all, plain_records, store_and_client, until_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,32 +42,32 @@ def batches_of(address: str, **options: str) -> Iterator[pa.RecordBatch]:
 
 async def test_a_read_goes_on_where_a_killed_store_broke_it_off(tmp_path: Path) -> None:
     payload = b"x" * 4_000
-    async with StoreLife(tmp_path) as life:
-        async with connect(life.address) as client:
+    with KillableStore(tmp_path, **SEALS_OFTEN) as store:
+        async with connect(store.address) as client:
             await client.create_topic("routes", Kind.LOG)
             records = [record._replace(data=payload) for record in plain_records(20_000)]
             await append_all(client, "routes", records, batch=1_000)
-        batches = await asyncio.to_thread(batches_of, life.address)
+        batches = await asyncio.to_thread(batches_of, store.address)
         first = await asyncio.to_thread(next, batches)
-        await life.kill()
+        store.kill()
         rest = asyncio.to_thread(list, batches)
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(rest)
-            await life.start()
+            await asyncio.to_thread(store.start)
         seqs = [seq for batch in (first, *reading.result()) for seq in batch.column("seq").to_pylist()]
         assert seqs == list(range(1, 20_001))
 
 
 async def test_a_store_that_stays_away_is_an_error_when_patience_ends(tmp_path: Path) -> None:
-    async with StoreLife(tmp_path) as life:
-        async with connect(life.address) as client:
+    with KillableStore(tmp_path, **SEALS_OFTEN) as store:
+        async with connect(store.address) as client:
             await client.create_topic("routes", Kind.LOG)
             random = Random(1)  # what compresses would be on its way as a whole before the store is killed
             records = [record._replace(data=random.randbytes(4_000)) for record in plain_records(20_000)]
             await append_all(client, "routes", records, batch=1_000)
-        batches = await asyncio.to_thread(batches_of, life.address, patienceSeconds="1")
+        batches = await asyncio.to_thread(batches_of, store.address, patienceSeconds="1")
         await asyncio.to_thread(next, batches)
-        await life.kill()
+        store.kill()
         with pytest.raises(NotReady):
             await asyncio.to_thread(list, batches)
 
@@ -89,20 +90,20 @@ def waiting(directory: str) -> object:
 
 
 async def test_a_job_survives_a_store_killed_and_started_in_mid_scan(spark: SparkSession, tmp_path: Path) -> None:
-    async with StoreLife(tmp_path / "data") as life:
-        async with connect(life.address) as client:
+    with KillableStore(tmp_path / "data", **SEALS_OFTEN) as store:
+        async with connect(store.address) as client:
             await client.create_topic("routes", Kind.LOG)
             records = [record._replace(data=b"x" * 4_000) for record in plain_records(30_000)]
             await append_all(client, "routes", records, batch=1_000)
-        frame = await asyncio.to_thread(read, spark, life.address, topic="routes", columns=["seq", "data"])
+        frame = await asyncio.to_thread(read, spark, store.address, topic="routes", columns=["seq", "data"])
         mapped = frame.mapInArrow(waiting(str(tmp_path)), "seq bigint, data binary")  # type: ignore[arg-type]  # it is one
         counted = mapped.selectExpr("count(*) AS rows", "count(DISTINCT seq) AS seqs", "sum(length(data)) AS bytes")
         async with asyncio.TaskGroup() as group:
             running = group.create_task(asyncio.to_thread(counted.collect))
             async with asyncio.timeout(WAIT_S):
                 await asyncio.to_thread(_wait_for, tmp_path / "begun")
-            await life.kill()
-            await life.start()
+            store.kill()
+            await asyncio.to_thread(store.start)
             (tmp_path / "go").touch()
         assert running.result()[0].asDict() == {"rows": 30_000, "seqs": 30_000, "bytes": 30_000 * 4_000}
 

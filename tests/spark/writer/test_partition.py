@@ -17,7 +17,8 @@ from eddyline.spark.writer.partition import IN_FLIGHT_MAX
 from eddyline.spark.writer.replay import ReplayableRows
 from eddyline.v1 import log_pb2, types_pb2
 from eddyline.v1.log_pb2_grpc import LogServiceStub
-from tests.support.spark.target_store import KillableStore, TopicAt
+from tests.support.cluster.processes import KillableStore
+from tests.support.spark.topics import TopicAt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

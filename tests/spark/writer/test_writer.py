@@ -14,7 +14,9 @@ from pyspark.sql import functions as F
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.spark.source import register
-from tests.support.spark.target_store import KillableStore, TopicAt, wait_for_file
+from tests.support.cluster.processes import KillableStore
+from tests.support.spark.jobs import wait_until
+from tests.support.spark.topics import TopicAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,11 +170,11 @@ async def test_a_store_that_is_killed_and_restarted_in_mid_write_has_each_row_on
         for number, batch in enumerate(batches):
             if number == 6:
                 started.touch()
-                wait_for_file(killed)
+                wait_until(killed.exists)
             yield batch
 
     def kill() -> None:
-        wait_for_file(started)
+        wait_until(started.exists)
         killable_store.kill()
         killed.touch()
         killable_store.start()
@@ -197,7 +199,7 @@ async def test_a_stream_that_runs_a_micro_batch_again_writes_it_once(
         options = {"store": topic.address, "topic": topic.topic, "checkpointLocation": str(checkpoint)}
         query = frame.writeStream.format("eddyline").options(**options).trigger(processingTime="0 seconds").start()
         try:
-            wait_for_file(checkpoint / "commits" / str(batch))
+            wait_until((checkpoint / "commits" / str(batch)).exists)
         finally:
             query.stop()
         assert query.exception() is None

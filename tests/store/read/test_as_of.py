@@ -8,8 +8,7 @@ from eddyline.core.errors import CursorAhead, HistoryGone, NotKv, TimeNotReached
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from tests.support.manual_clock import START_MS
-from tests.support.store.placement import PLACES, Place, PlacedStore, placed_store
-from tests.support.store.simulated import append, log_topic, puts
+from tests.support.store.simulated import LOG_PLACES, LogPlace, PlacedStore, append, log_topic, placed_store, puts
 
 K = Match(MatchField.KEY, MatchKind.EQ, b"k")
 PLAIN = TopicConfig()
@@ -44,8 +43,8 @@ async def gone_until(store: PlacedStore, seq: int) -> int:
     return gone.value.earliest_seq
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_value_is_that_of_the_last_record_at_or_below_the_point(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_value_is_that_of_the_last_record_at_or_below_the_point(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         assert [await at(store, seq) for seq in range(7)] == [None, b"1", b"1", b"2", None, None, b"3"]
@@ -53,8 +52,8 @@ async def test_value_is_that_of_the_last_record_at_or_below_the_point(place: Pla
         assert await at(store, 6, b"none") is None
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_time_selects_the_last_record_committed_by_then(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_time_selects_the_last_record_committed_by_then(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         seconds = (-1, -0.001, 0, 0.999, 1, 1.999, 2, 2.999)
@@ -62,8 +61,8 @@ async def test_time_selects_the_last_record_committed_by_then(place: Place) -> N
         assert [await at_second(store, second) for second in seconds] == points
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_time_that_is_not_past_is_refused(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_time_that_is_not_past_is_refused(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         for second in (3, 4):
@@ -74,8 +73,8 @@ async def test_time_that_is_not_past_is_refused(place: Place) -> None:
         assert await at_second(store, 3) == (6, b"3")
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_evicted_revisions_are_readable_until_a_base_covers_them(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_evicted_revisions_are_readable_until_a_base_covers_them(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=2))
         assert [await at(store, seq) for seq in (1, 3, 4, 6)] == [b"1", b"2", None, b"3"]
@@ -93,8 +92,8 @@ async def test_evicted_revisions_are_readable_until_a_base_covers_them(place: Pl
         assert [await at(store, seq, b"l") for seq in (6, 7, 8)] == [b"1", b"1", None]
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_erased_key_is_not_live_at_any_point(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_erased_key_is_not_live_at_any_point(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=2))
         await store.make_base("t")
@@ -106,8 +105,8 @@ async def test_erased_key_is_not_live_at_any_point(place: Place) -> None:
         assert await at(store, 6, b"m") == b"1"
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_erased_revisions_below_the_floors_are_not_returned(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_erased_revisions_below_the_floors_are_not_returned(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=2))
         await store.link.delete_records("t", match=K)
@@ -115,8 +114,8 @@ async def test_erased_revisions_below_the_floors_are_not_returned(place: Place) 
         assert [await at(store, seq) for seq in range(7)] == [None] * 7
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_trimmed_revisions_are_gone_unless_the_fold_has_them(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_trimmed_revisions_are_gone_unless_the_fold_has_them(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.link.delete_records("t", before_seq=4)
@@ -126,8 +125,8 @@ async def test_trimmed_revisions_are_gone_unless_the_fold_has_them(place: Place)
         assert [await at(store, seq, b"l") for seq in (2, 6)] == [b"1", b"1"]
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_rebuilt_fold_has_no_erased_key(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_rebuilt_fold_has_no_erased_key(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=2))
         await store.make_base("t")
@@ -141,7 +140,7 @@ async def test_rebuilt_fold_has_no_erased_key(place: Place) -> None:
 
 
 async def test_invalid_points_are_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         await log_topic(store.link)
         with pytest.raises(CursorAhead):

@@ -14,8 +14,16 @@ from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Record
 from eddyline.store.storage.segment.reader import read_batch
 from tests.support.manual_clock import START_MS
-from tests.support.store.placement import PLACES, Place, PlacedStore, placed_store
-from tests.support.store.simulated import append, log_topic, rows, sim_store
+from tests.support.store.simulated import (
+    LOG_PLACES,
+    LogPlace,
+    PlacedStore,
+    append,
+    log_topic,
+    placed_store,
+    rows,
+    sim_store,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,11 +32,11 @@ if TYPE_CHECKING:
     from eddyline.store.storage.segment.footer import BatchEntry
 
 PLAIN = TopicConfig()
-EVERY = [*PLACES, None]
+EVERY = [*LOG_PLACES, None]
 """None = an EPHEMERAL topic, in memory."""
 
 
-async def filled(store: PlacedStore, place: Place | None, config: TopicConfig = PLAIN) -> None:
+async def filled(store: PlacedStore, place: LogPlace | None, config: TopicConfig = PLAIN) -> None:
     """Append seqs 1 and 2 at second 0, 3 at second 1, 4 and 5 at second 3; source times 50, none, 20, 70, 60."""
     durability = Durability.EPHEMERAL if place is None else Durability.DISK
     await store.link.create_topic("t", Kind.LOG, TopicConfig(durability, cap_records=config.cap_records))
@@ -56,23 +64,23 @@ def tag(value: str) -> Match:
 
 
 @pytest.mark.parametrize("place", EVERY)
-async def test_commit_time_finds_the_first_record_at_or_after_it(place: Place | None) -> None:
-    async with placed_store(place or Place.FRAMES) as store:
+async def test_commit_time_finds_the_first_record_at_or_after_it(place: LogPlace | None) -> None:
+    async with placed_store(place or LogPlace.FRAMES) as store:
         await filled(store, place)
         times = (-9, 0, 0.001, 1, 1.001, 2.999, 3, 3.001)
         assert [await by_commit(store, second) for second in times] == [1, 1, 3, 3, 4, 4, 4, 6]
 
 
 @pytest.mark.parametrize("place", EVERY)
-async def test_source_time_finds_the_lowest_seq_in_any_order_of_times(place: Place | None) -> None:
-    async with placed_store(place or Place.FRAMES) as store:
+async def test_source_time_finds_the_lowest_seq_in_any_order_of_times(place: LogPlace | None) -> None:
+    async with placed_store(place or LogPlace.FRAMES) as store:
         await filled(store, place)
         assert [await by_source(store, time) for time in (-1, 0, 20, 50, 51, 60, 70, 71)] == [1, 1, 1, 1, 4, 4, 4, 6]
 
 
 @pytest.mark.parametrize("place", EVERY)
-async def test_deleted_and_evicted_records_are_not_returned(place: Place | None) -> None:
-    async with placed_store(place or Place.FRAMES) as store:
+async def test_deleted_and_evicted_records_are_not_returned(place: LogPlace | None) -> None:
+    async with placed_store(place or LogPlace.FRAMES) as store:
         await filled(store, place, TopicConfig(cap_records=4))
         assert (await by_commit(store, 0), await by_source(store, 21)) == (2, 4)
         await store.link.delete_records("t", match=tag("20"))
@@ -88,7 +96,7 @@ async def test_deleted_and_evicted_records_are_not_returned(place: Place | None)
 
 
 async def test_retention_is_enforced_before_the_search() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig(ttl_ms=500))
         await append(store.link, "t", Batch.from_rows([Record(data=b"x")]))
         store.clock.advance(0.502)
@@ -102,8 +110,8 @@ async def test_only_pieces_that_may_match_are_read(monkeypatch: pytest.MonkeyPat
         read.append(path)
         return read_batch(file, path, entry)
 
-    async with placed_store(Place.SEGMENTS) as store:
-        await filled(store, Place.SEGMENTS)
+    async with placed_store(LogPlace.SEGMENTS) as store:
+        await filled(store, LogPlace.SEGMENTS)
         await store.stop()
         await store.start()
         monkeypatch.setattr("eddyline.store.log_io.files.read_batch", counted)
@@ -113,8 +121,8 @@ async def test_only_pieces_that_may_match_are_read(monkeypatch: pytest.MonkeyPat
 
 
 async def test_other_topics_are_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
-        await filled(store, Place.FRAMES)
+    async with placed_store(LogPlace.FRAMES) as store:
+        await filled(store, LogPlace.FRAMES)
         with pytest.raises(EpochMismatch):
             await store.link.find_seq("t", epoch=99, commit_time_ms=0)
         with pytest.raises(TopicNotFound):

@@ -13,8 +13,7 @@ from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Gap, GapReason
 from eddyline.store.read import key_history as history
 from eddyline.store.storage.segment.reader import read_batch
-from tests.support.store.placement import PLACES, Place, PlacedStore, placed_store
-from tests.support.store.simulated import append, puts
+from tests.support.store.simulated import LOG_PLACES, LogPlace, PlacedStore, append, placed_store, puts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,8 +39,8 @@ async def events(store: PlacedStore, key: bytes = b"k", after_seq: int = 0, limi
     return items
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_revisions_come_in_order_within_their_bounds(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_revisions_come_in_order_within_their_bounds(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         assert await events(store) == [1, 3, 4, 6]
@@ -57,8 +56,8 @@ async def test_revisions_come_in_order_within_their_bounds(place: Place) -> None
         assert await events(store, b"none") == []
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_evicted_revisions_are_a_gap_and_deleted_ones_are_not(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_evicted_revisions_are_a_gap_and_deleted_ones_are_not(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig(cap_records=4))
         gap = Gap(1, 2, GapReason.CAP)
@@ -75,7 +74,7 @@ async def test_evicted_revisions_are_a_gap_and_deleted_ones_are_not(place: Place
 
 @pytest.mark.parametrize("seals", [False, True])
 async def test_lost_seqs_are_a_gap_in_their_place(seals: bool) -> None:
-    async with placed_store(Place.KILLED) as store:
+    async with placed_store(LogPlace.KILLED) as store:
         await filled(store)
         await store.stop(kill=True)
         store.fs.boots += 1
@@ -97,7 +96,7 @@ async def test_segments_without_the_key_are_not_read(monkeypatch: pytest.MonkeyP
         read.append(path)
         return read_batch(file, path, entry)
 
-    async with placed_store(Place.SEGMENTS) as store:
+    async with placed_store(LogPlace.SEGMENTS) as store:
         await store.link.create_topic("t", Kind.KV, PLAIN)
         for pairs in ([("k", "1"), ("l", "1")], [("m", "1")], [("k", "2")]):  # too few segments to be merged
             await append(store.link, "t", puts(*pairs))
@@ -113,7 +112,7 @@ async def test_history_ends_at_the_head_of_its_start_and_survives_concurrent_cha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(history, "ANSWER_PIECES", 1)
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store, TopicConfig(cap_records=6))
         items: list[int | Gap] = []
         async for item in store.link.key_history("t", b"k"):
@@ -127,7 +126,7 @@ async def test_history_ends_at_the_head_of_its_start_and_survives_concurrent_cha
 
 async def test_history_of_a_topic_deleted_meanwhile_ends_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "ANSWER_PIECES", 1)
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         revisions = store.link.key_history("t", b"k")
         await anext(revisions)
@@ -137,7 +136,7 @@ async def test_history_of_a_topic_deleted_meanwhile_ends_as_deleted(monkeypatch:
 
 
 async def test_invalid_histories_are_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         await store.link.create_topic("log", Kind.LOG, TopicConfig())
         with pytest.raises(CursorAhead):

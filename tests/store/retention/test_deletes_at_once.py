@@ -14,9 +14,9 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Gap, Op, Record
 from tests.support.manual_clock import settle
+from tests.support.models.history import read_items
 from tests.support.models.retained_log import counted_size
-from tests.support.store.placement import Place, PlacedStore, items_after
-from tests.support.store.simulated import append
+from tests.support.store.simulated import LogPlace, PlacedStore, append
 
 SEEDS = 30
 START_TURNS = 500
@@ -44,7 +44,7 @@ class ConcurrentOperations:
         self.random = Random(seed)
         self.kind = self.random.choice(list(Kind))
         self.cap_records = self.random.choice((0, 0, 12))
-        self.store = PlacedStore(Place.KILLED, seed)
+        self.store = PlacedStore(LogPlace.KILLED, seed)
         self.placed: list[Record] = []
         self.done: list[FinishedDelete] = []
 
@@ -83,7 +83,7 @@ class ConcurrentOperations:
     async def _read(self) -> None:
         for _ in range(6):
             done = list(self.done)
-            seen = await items_after(self.store.link, "t")
+            seen = await read_items(self.store.link, "t")
             seqs = [item.seq for item in seen if isinstance(item, Record)]
             assert seqs == sorted(set(seqs))
             rows = [item for item in seen if isinstance(item, Record)]
@@ -104,7 +104,7 @@ class ConcurrentOperations:
 
     async def _judge(self) -> None:
         info = await self.store.link.get_topic("t")
-        items = await items_after(self.store.link, "t")
+        items = await read_items(self.store.link, "t")
         rows = [item for item in items if isinstance(item, Record)]
         self.placed.sort(key=lambda row: row.seq)
         floor = items[0].last_seq if items and isinstance(items[0], Gap) else 0

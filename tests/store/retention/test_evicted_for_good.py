@@ -13,9 +13,9 @@ from eddyline.core.errors import CatalogLost
 from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.record import Gap, GapReason, Record
 from tests.support.manual_clock import ManualClock
+from tests.support.models.history import read_items
 from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import Crashed, SimFs
-from tests.support.store.placement import items_after
 from tests.support.store.real import real_store
 from tests.support.store.simulated import CATALOG, LASTING, append, puts, rows, sim_store
 
@@ -45,7 +45,7 @@ async def check(link: Shard) -> None:
     for name in ("kv", "log"):
         info = await link.get_topic(name)
         assert (info.record_count, info.earliest_seq, info.evict_floor) == (1, LAST_SEQ, LAST_SEQ - 1), name
-        gap, record, *behind = await items_after(link, name)
+        gap, record, *behind = await read_items(link, name)
         assert isinstance(gap, Gap)
         assert (gap.first_seq, gap.last_seq, gap.reason) == (1, LAST_SEQ - 1, GapReason.CAP)
         assert isinstance(record, Record)
@@ -146,7 +146,7 @@ async def test_concurrent_reads_all_wait_for_the_due_move() -> None:
         topic = link._table.get("log")
         async with asyncio.TaskGroup() as tasks:
             clock.advance(0.5)
-            reads = [tasks.create_task(items_after(link, "log")) for _ in range(3)]
+            reads = [tasks.create_task(read_items(link, "log")) for _ in range(3)]
         assert topic.floors.ttl == 1
         for read in reads:
             gap, record = read.result()

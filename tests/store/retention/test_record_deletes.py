@@ -15,8 +15,8 @@ from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Gap, GapReason, Record
 from eddyline.store.log.append import AppendRequest
 from eddyline.store.storage.segment.reader import read_batch
-from tests.support.store.placement import PLACES, Place, PlacedStore, items_after, placed_store
-from tests.support.store.simulated import append, puts
+from tests.support.models.history import read_items
+from tests.support.store.simulated import LOG_PLACES, LogPlace, PlacedStore, append, placed_store, puts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.fs import File
     from eddyline.store.storage.segment.footer import BatchEntry
 
-BOTH_ENDS = [Place.FRAMES, Place.SEGMENTS, Place.KILLED]
+BOTH_ENDS = [LogPlace.FRAMES, LogPlace.SEGMENTS, LogPlace.KILLED]
 
 
 def tagged(*tags: str | None) -> Batch:
@@ -58,7 +58,7 @@ async def kv_of(store: PlacedStore, *appends: Sequence[tuple[str, str | None]]) 
 
 
 async def seqs(store: PlacedStore, after_seq: int = 0) -> list[int]:
-    return [item.seq for item in await items_after(store.link, "t", after_seq) if isinstance(item, Record)]
+    return [item.seq for item in await read_items(store.link, "t", after_seq) if isinstance(item, Record)]
 
 
 async def live(store: PlacedStore, *keys: bytes) -> list[bytes | None]:
@@ -66,7 +66,7 @@ async def live(store: PlacedStore, *keys: bytes) -> list[bytes | None]:
     return [None if entry is None else entry.data for entry in page.entries]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", LOG_PLACES)
 @pytest.mark.parametrize(
     ("before_seq", "match", "left", "count"),
     [
@@ -83,7 +83,7 @@ async def live(store: PlacedStore, *keys: bytes) -> list[bytes | None]:
     ],
 )
 async def test_delete_removes_the_matching_records_once(
-    place: Place, before_seq: int, match: Match | None, left: list[int], count: int
+    place: LogPlace, before_seq: int, match: Match | None, left: list[int], count: int
 ) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a", "ab"], ["b"], ["a", None, "b"])
@@ -100,8 +100,8 @@ async def test_delete_removes_the_matching_records_once(
         assert again.deleted_count == 0
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_delete_counts_bytes_so_that_none_are_left(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_delete_counts_bytes_so_that_none_are_left(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a", "bb"], ["a"], ["ccc", "a"])
         for value in ("a", "bb", "ccc"):
@@ -111,9 +111,9 @@ async def test_delete_counts_bytes_so_that_none_are_left(place: Place) -> None:
         assert (info.record_count, info.record_bytes, info.earliest_seq, info.evict_floor) == (0, 0, 6, 0)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", LOG_PLACES)
 @pytest.mark.parametrize("kind", list(MatchKind))
-async def test_append_after_a_delete_of_its_tag_stays(place: Place, kind: MatchKind) -> None:
+async def test_append_after_a_delete_of_its_tag_stays(place: LogPlace, kind: MatchKind) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a"], ["b"])
         await store.link.delete_records("t", match=tag("a", kind))
@@ -123,8 +123,8 @@ async def test_append_after_a_delete_of_its_tag_stays(place: Place, kind: MatchK
             assert await seqs(store) == [2, 3, 4]
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_write_after_a_delete_of_its_key_stays(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_write_after_a_delete_of_its_key_stays(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await kv_of(store, [("k", "1"), ("l", "1")], [("k", "2")])
         assert (await store.link.delete_records("t", match=key(b"k"))).deleted_count == 2
@@ -138,8 +138,8 @@ async def test_write_after_a_delete_of_its_key_stays(place: Place) -> None:
             assert await seqs(store) == [2, 4]
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_key_match_with_a_bound_leaves_what_was_written_above_it(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_key_match_with_a_bound_leaves_what_was_written_above_it(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await kv_of(store, [("k", "1"), ("k", "2")], [("l", "1"), ("m", None)])
         result = await store.link.delete_records("t", before_seq=2, match=key(b"", MatchKind.PREFIX))
@@ -151,8 +151,8 @@ async def test_key_match_with_a_bound_leaves_what_was_written_above_it(place: Pl
         assert (await live(store, b"k", b"l"), await seqs(store)) == ([None, None], [4])
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_bound_alone_trims_the_log_of_a_kv_topic_and_leaves_its_fold(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_bound_alone_trims_the_log_of_a_kv_topic_and_leaves_its_fold(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await kv_of(store, [("k", "1"), ("l", "1")], [("m", "1")])
         assert (await store.link.delete_records("t", before_seq=3)).deleted_count == 2
@@ -164,18 +164,18 @@ async def test_bound_alone_trims_the_log_of_a_kv_topic_and_leaves_its_fold(place
         assert await live(store, b"k", b"l") == [None, b"1"]
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_delete_counts_after_retention_is_enforced(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_delete_counts_after_retention_is_enforced(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a", "b"], ["a", "b"], ["a"], config=TopicConfig(cap_records=3))
         assert (await store.link.delete_records("t", match=tag("a"))).deleted_count == 2
         await store.put()
         kept = Record(4, store.clock.now_ms(), tag="b", key=b"kb")
-        assert await items_after(store.link, "t") == [Gap(1, 2, GapReason.CAP), kept]
+        assert await read_items(store.link, "t") == [Gap(1, 2, GapReason.CAP), kept]
 
 
 @pytest.mark.parametrize("place", BOTH_ENDS)
-async def test_many_rows_are_several_deletes_each_complete(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_rows_are_several_deletes_each_complete(place: LogPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     async with placed_store(place) as store:
         await kv_of(store, *[[("k", "1"), ("l", "2")]] * 5)
         monkeypatch.setattr(store.link._parts.history.deletes, "_frame_rows_max", 2)
@@ -191,7 +191,7 @@ async def test_segments_that_cannot_hold_the_match_are_not_read(monkeypatch: pyt
         read.append(path)
         return read_batch(file, path, entry)
 
-    async with placed_store(Place.SEGMENTS) as store:
+    async with placed_store(LogPlace.SEGMENTS) as store:
         await log_of(store, ["a", "b"], ["c"], ["b"])
         await store.stop()
         await store.start()  # nothing is in the cache
@@ -205,7 +205,7 @@ async def test_segments_that_cannot_hold_the_match_are_not_read(monkeypatch: pyt
 
 
 async def test_append_in_flight_is_above_the_bound() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await log_of(store, ["a"])
         waiting = await store.link.stage(AppendRequest(topic="t", batch=tagged("a")))
         result = await store.link.delete_records("t", match=tag("a"))
@@ -214,8 +214,8 @@ async def test_append_in_flight_is_above_the_bound() -> None:
         assert await seqs(store) == [2]
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_concurrent_deletes_count_each_record_once(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_concurrent_deletes_count_each_record_once(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await log_of(store, ["a", "b"] * 10, ["a", "b"] * 10)
         deletes = [
@@ -231,8 +231,8 @@ async def test_concurrent_deletes_count_each_record_once(place: Place) -> None:
         assert (info.record_count, info.record_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("place", [Place.FRAMES, Place.SEGMENTS])
-async def test_log_that_is_sealed_or_merged_during_a_delete_is_deleted_completely(place: Place) -> None:
+@pytest.mark.parametrize("place", [LogPlace.FRAMES, LogPlace.SEGMENTS])
+async def test_log_that_is_sealed_or_merged_during_a_delete_is_deleted_completely(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await log_of(store, *[["a", "b"]] * 8, config=TopicConfig(cap_records=100))
 
@@ -250,7 +250,7 @@ async def test_log_that_is_sealed_or_merged_during_a_delete_is_deleted_completel
 
 
 async def test_gap_records_survive_a_match_and_are_removed_by_a_bound() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await kv_of(store, [("k", "1")])
         # power loss: the gap takes a seq of its own
         store.fs.crashed = True
@@ -260,14 +260,14 @@ async def test_gap_records_survive_a_match_and_are_removed_by_a_bound() -> None:
         head_seq = (await store.link.get_topic("t")).head_seq
         assert head_seq > 1
         await store.link.delete_records("t", match=key(b"", MatchKind.PREFIX))
-        (gap,) = await items_after(store.link, "t")
+        (gap,) = await read_items(store.link, "t")
         assert isinstance(gap, Gap)
         assert (await store.link.delete_records("t", before_seq=head_seq + 1)).deleted_count == 0
-        assert await items_after(store.link, "t") == []
+        assert await read_items(store.link, "t") == []
 
 
 async def test_ephemeral_records_are_deleted_in_memory() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await log_of(store, ["a", "b"], ["a"], ["b", "a"], config=TopicConfig(Durability.EPHEMERAL))
         gate = store.link._engine.gate
         before = gate.memory_bytes
@@ -280,7 +280,7 @@ async def test_ephemeral_records_are_deleted_in_memory() -> None:
 
 
 async def test_records_of_a_source_may_be_deleted() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await store.link.create_topic("t", Kind.KV, TopicConfig())
         await store.link.put_source(SourceDefinition("s", "t", "bucket"))
         lease = await store.link.acquire_lease("s", holder="h", lease_ms=5_000)
@@ -290,7 +290,7 @@ async def test_records_of_a_source_may_be_deleted() -> None:
 
 
 async def test_erased_key_is_not_restored_when_its_source_repeats_it() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await store.link.create_topic("t", Kind.KV, TopicConfig())
         await store.link.put_source(SourceDefinition("s", "t", "bucket"))
         lease = await store.link.acquire_lease("s", holder="h", lease_ms=5_000)
@@ -305,7 +305,7 @@ async def test_erased_key_is_not_restored_when_its_source_repeats_it() -> None:
 
 
 async def test_erased_key_is_not_expected_any_more() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await kv_of(store, [("k", "1")])
         await store.link.delete_records("t", match=key(b"k"))
         result = await append(store.link, "t", puts(("k", "2")), expected_versions=((b"k", b""),))
@@ -313,7 +313,7 @@ async def test_erased_key_is_not_expected_any_more() -> None:
 
 
 async def test_invalid_delete_is_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await kv_of(store, [("k", "1")])
         with pytest.raises(InvalidArgument):
             await store.link.delete_records("t", match=tag("a"))
@@ -326,7 +326,7 @@ async def test_invalid_delete_is_refused() -> None:
 
 
 async def test_delete_sets_when_its_payloads_are_due_and_replay_sets_the_same() -> None:
-    async with placed_store(Place.KILLED, erase_within_h=2) as store:
+    async with placed_store(LogPlace.KILLED, erase_within_h=2) as store:
         await kv_of(store, [("k", "1")])
         await store.link.delete_records("t", match=key(b"k"))
         due_ms = store.topic("t").erase_due_ms

@@ -11,7 +11,7 @@ from eddyline.core.errors import HistoryGone, TimeNotReached
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
-from tests.support.store.placement import items_after
+from tests.support.models.history import read_items
 from tests.support.store.topic_life import KEYS, TopicLife
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RetentionLife(TopicLife):
             model.record_bytes,
         )
         for after_seq in {0, model.evict_floor, self.random.randint(0, model.head_seq)}:
-            assert await items_after(link, "t", after_seq) == model.read(after_seq)
+            assert await read_items(link, "t", after_seq) == model.read(after_seq)
         await self._judge_times()
         if self.kind is Kind.KV:
             await self._judge_keys()

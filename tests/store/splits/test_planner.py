@@ -40,8 +40,7 @@ from eddyline.store.splits.model import (
 )
 from eddyline.store.storage.segment.reader import read_footer, read_message
 from eddyline.store.storage.segment.writer import BYTES_MAX
-from tests.support.store.placement import PLACES, Place, PlacedStore, placed_store
-from tests.support.store.simulated import append, rows
+from tests.support.store.simulated import LOG_PLACES, LogPlace, PlacedStore, append, placed_store, rows
 from tests.support.store.split_reads import planned, read_split
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def test_parts_are_joined_up_to_the_bounds(
 
 
 async def test_splits_end_where_stored_batches_end() -> None:
-    async with placed_store(Place.FRAMES, seal_records=9) as store:
+    async with placed_store(LogPlace.FRAMES, seal_records=9) as store:
         await filled(store)
         assert await cut(store, max_records=4) == [(3 * n + 1, 3 * n + 3, 3) for n in range(10)]
         await store.seal()
@@ -153,7 +152,7 @@ async def test_splits_end_where_stored_batches_end() -> None:
 
 
 async def test_a_range_cuts_the_batches_at_its_ends() -> None:
-    async with placed_store(Place.FRAMES, seal_records=9) as store:
+    async with placed_store(LogPlace.FRAMES, seal_records=9) as store:
         await filled(store)
         await store.seal()
         assert await cut(store, after_seq=4, end_seq=12, max_records=9) == [(5, 11, 7)]
@@ -163,7 +162,7 @@ async def test_a_range_cuts_the_batches_at_its_ends() -> None:
 
 
 async def test_later_pages_have_the_head_of_the_first() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         plan = await store.link.plan_splits("t", PlanRequest(max_records=3, limit=2))
         assert ([split.last for split in plan.splits], plan.head_seq) == ([3, 6], 30)
@@ -175,7 +174,7 @@ async def test_later_pages_have_the_head_of_the_first() -> None:
 
 
 async def test_a_page_of_a_recreated_topic_is_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         plan = await store.link.plan_splits("t", PlanRequest(max_records=3, limit=1))
         await store.link.delete_topic("t")
@@ -185,7 +184,7 @@ async def test_a_page_of_a_recreated_topic_is_refused() -> None:
 
 
 async def test_segments_ruled_out_by_the_filter_are_in_no_split_and_never_read() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig())
         for site in ("a", "b", "a"):
             records = [Record(key=f"{site}{n}".encode(), tag=site, source_ts_ns=ord(site)) for n in range(3)]
@@ -203,7 +202,7 @@ async def test_segments_ruled_out_by_the_filter_are_in_no_split_and_never_read()
 
 
 async def test_evicted_records_are_a_gap_in_the_first_split() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store, config=TopicConfig(cap_records=4))
         plan, splits = await planned(store.link, "t", PlanRequest(after_seq=2, max_records=2))
         assert (plan.first_seq, splits[0].first, splits[-1].last) == (3, 3, 30)
@@ -213,7 +212,7 @@ async def test_evicted_records_are_a_gap_in_the_first_split() -> None:
 
 
 async def test_a_range_without_records_left_is_one_gap() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store, config=TopicConfig(ttl_ms=1_000))
         store.clock.advance(2)
         for split_filter in (ALL, SplitFilter(RecordFilter(key_prefixes=(b"a",)))):
@@ -227,7 +226,7 @@ async def test_a_range_without_records_left_is_one_gap() -> None:
 
 
 async def test_whole_batches_are_passed_on_as_stored() -> None:
-    async with placed_store(Place.FRAMES, seal_records=9) as store:
+    async with placed_store(LogPlace.FRAMES, seal_records=9) as store:
         await filled(store)
         await store.seal()
         stored = []
@@ -246,7 +245,7 @@ async def test_whole_batches_are_passed_on_as_stored() -> None:
 
 
 async def test_deleted_records_are_hidden_and_counted() -> None:
-    async with placed_store(Place.FRAMES, seal_records=9) as store:
+    async with placed_store(LogPlace.FRAMES, seal_records=9) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig())
         for key in ("k", "l", "k", "m"):
             await append(store.link, "t", Batch.from_rows([Record(key=key.encode())] * 3))
@@ -257,8 +256,8 @@ async def test_deleted_records_are_hidden_and_counted() -> None:
         assert result.counts == SplitCounts(7, 0, 5, 0)
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_gap_records_come_in_their_places(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_gap_records_come_in_their_places(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig())
         lost = Gap(0, 0, GapReason.SOURCE_GAP, source_identity=b"s", source_first=4, source_last=9)
@@ -274,7 +273,7 @@ async def test_gap_records_come_in_their_places(place: Place) -> None:
 
 @pytest.mark.parametrize("seals", [False, True])
 async def test_lost_seqs_count_at_their_place_and_their_gap_comes_at_its_record(seals: bool) -> None:
-    async with placed_store(Place.KILLED) as store:
+    async with placed_store(LogPlace.KILLED) as store:
         await filled(store)
         await store.stop(kill=True)
         store.fs.boots += 1
@@ -295,8 +294,8 @@ async def test_lost_seqs_count_at_their_place_and_their_gap_comes_at_its_record(
         assert (await read_split(store.link, "t", rest, epoch=1)).items == [gap, after]
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_only_the_requested_columns_are_sent_in_schema_order(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_only_the_requested_columns_are_sent_in_schema_order(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.put()
@@ -309,7 +308,7 @@ async def test_only_the_requested_columns_are_sent_in_schema_order(place: Place)
 
 
 async def test_records_in_memory_are_read_too() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store, config=TopicConfig(durability=Durability.EPHEMERAL))
         assert await cut(store, max_records=12) == [(1, 12, 12), (13, 24, 12), (25, 30, 6)]
         assert await seqs(store, Split(SplitKind.LOG, 2, 29)) == list(range(2, 30))
@@ -317,7 +316,7 @@ async def test_records_in_memory_are_read_too() -> None:
 
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.EPHEMERAL])
 async def test_a_large_append_comes_in_many_messages(durability: Durability) -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig(durability=durability))
         await append(store.link, "t", Batch.from_rows([Record(data=bytes(BYTES_MAX // 4))] * 10))
         _, *messages, counts = await frames_of(store, Split(SplitKind.LOG, 1, 10))
@@ -328,14 +327,14 @@ async def test_a_large_append_comes_in_many_messages(durability: Durability) -> 
 async def test_nodes_are_excluded_only_if_the_topic_has_dedupe_node() -> None:
     split_filter = SplitFilter(RecordFilter(exclude_nodes=("n",)))
     for dedupe_node, expected in ((False, [1, 2]), (True, [2])):
-        async with placed_store(Place.FRAMES) as store:
+        async with placed_store(LogPlace.FRAMES) as store:
             await store.link.create_topic("t", Kind.LOG, TopicConfig(dedupe_node=dedupe_node))
             await append(store.link, "t", Batch.from_rows([Record(node="n"), Record(node="m")]))
             assert await seqs(store, Split(SplitKind.LOG, 1, 2), split_filter) == expected
 
 
 async def test_shares_contain_every_keyed_record_once() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await store.link.create_topic("t", Kind.LOG, TopicConfig())
         await append(store.link, "t", Batch.from_rows([Record(key=b"%d" % n) for n in range(20)] + [Record()]))
         shares = [await seqs(store, Split(SplitKind.LOG, 1, 21), SplitFilter(share_count=3, share=n)) for n in range(3)]
@@ -347,7 +346,7 @@ async def test_shares_contain_every_keyed_record_once() -> None:
 
 
 async def test_a_log_may_be_sealed_and_merged_during_a_read() -> None:
-    async with placed_store(Place.FRAMES, seal_records=6) as store:
+    async with placed_store(LogPlace.FRAMES, seal_records=6) as store:
         await filled(store)
         await store.seal()
         await append(store.link, "t", rows("x", "y"))
@@ -364,7 +363,7 @@ async def test_a_log_may_be_sealed_and_merged_during_a_read() -> None:
 
 
 async def test_records_evicted_during_a_split_read_are_a_gap() -> None:
-    async with placed_store(Place.FRAMES, seal_records=6) as store:
+    async with placed_store(LogPlace.FRAMES, seal_records=6) as store:
         await filled(store, config=TopicConfig(ttl_ms=1_000))
         await store.seal()
         frames = store.link.read_split("t", SplitRead(Split(SplitKind.LOG, 1, 30)), epoch=1)
@@ -379,7 +378,7 @@ async def test_records_evicted_during_a_split_read_are_a_gap() -> None:
 
 
 async def test_a_topic_deleted_during_a_split_read_ends_it() -> None:
-    async with placed_store(Place.FRAMES, seal_records=6) as store:
+    async with placed_store(LogPlace.FRAMES, seal_records=6) as store:
         await filled(store)
         await store.seal()
         frames = store.link.read_split("t", SplitRead(Split(SplitKind.LOG, 1, 30)), epoch=1)
@@ -392,7 +391,7 @@ async def test_a_topic_deleted_during_a_split_read_ends_it() -> None:
 
 
 async def test_a_damaged_batch_ends_the_stream_and_is_counted() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         await store.seal()
         damage(store, number=0)
@@ -402,7 +401,7 @@ async def test_a_damaged_batch_ends_the_stream_and_is_counted() -> None:
 
 
 async def test_a_damaged_footer_ends_the_plan_and_is_counted() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         await store.seal()
         (segment,) = store.topic("t").segments
@@ -431,7 +430,7 @@ async def test_a_damaged_footer_ends_the_plan_and_is_counted() -> None:
     ],
 )
 async def test_splits_that_no_plan_can_return_are_refused(split: Split, error: type[EddylineError]) -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         with pytest.raises(error):
             await frames_of(store, split)
@@ -450,14 +449,14 @@ async def test_splits_that_no_plan_can_return_are_refused(split: Split, error: t
     ],
 )
 async def test_invalid_plans_are_refused(plan: PlanRequest, error: type[EddylineError]) -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         with pytest.raises(error):
             await store.link.plan_splits("t", plan)
 
 
 async def test_another_epoch_is_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         with pytest.raises(EpochMismatch):
             await store.link.plan_splits("t", PlanRequest(), epoch=2)

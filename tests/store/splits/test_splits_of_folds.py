@@ -9,8 +9,7 @@ from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
 from eddyline.store.splits.model import PlanRequest, Split, SplitKind
-from tests.support.store.placement import PLACES, Place, PlacedStore, placed_store
-from tests.support.store.simulated import append, puts
+from tests.support.store.simulated import LOG_PLACES, LogPlace, PlacedStore, append, placed_store, puts
 from tests.support.store.split_reads import planned, read_split
 
 CAPPED = TopicConfig(cap_records=2)
@@ -42,8 +41,8 @@ async def folded(store: PlacedStore, splits: list[Split]) -> dict[bytes, bytes |
     return {key: row.data for key, row in sorted(newest.items()) if row.op == Op.PUT}
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_a_fold_without_a_base_is_read_from_the_log_left_on_disk(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_a_fold_without_a_base_is_read_from_the_log_left_on_disk(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.link.get_topic("t")
@@ -53,8 +52,8 @@ async def test_a_fold_without_a_base_is_read_from_the_log_left_on_disk(place: Pl
         assert await fold_at(store, 6) == {b"a": b"2", b"c": b"1", b"d": b"1"}
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_a_fold_is_read_from_its_base_and_the_log_after_it(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_a_fold_is_read_from_its_base_and_the_log_after_it(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.make_base("t")
@@ -71,8 +70,8 @@ async def test_a_fold_is_read_from_its_base_and_the_log_after_it(place: Place) -
         assert gone.value.earliest_seq == 6
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_a_point_below_the_base_is_readable_while_the_log_is_complete(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_a_point_below_the_base_is_readable_while_the_log_is_complete(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store, TopicConfig())
         await store.make_base("t")
@@ -83,8 +82,8 @@ async def test_a_point_below_the_base_is_readable_while_the_log_is_complete(plac
             await folded(store, splits)
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_erased_keys_are_in_no_split(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_erased_keys_are_in_no_split(place: LogPlace) -> None:
     async with placed_store(place) as store:
         await filled(store)
         await store.make_base("t")
@@ -97,7 +96,7 @@ async def test_erased_keys_are_in_no_split(place: Place) -> None:
 
 
 async def test_a_base_made_again_at_the_same_seq_is_another_one() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         await store.make_base("t")
         _, splits = await planned(store.link, "t", PlanRequest(as_of_seq=6))
@@ -113,7 +112,7 @@ async def test_a_base_made_again_at_the_same_seq_is_another_one() -> None:
 
 
 async def test_history_that_a_later_base_replaced_is_gone() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         _, splits = await planned(store.link, "t", PlanRequest(as_of_seq=6, max_records=1))
         plan = await store.link.plan_splits("t", PlanRequest(as_of_seq=6, max_records=1, limit=1))
@@ -126,7 +125,7 @@ async def test_history_that_a_later_base_replaced_is_gone() -> None:
 
 
 async def test_pages_continue_from_the_base_into_the_history() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         await store.make_base("t")
         for number in range(4):
@@ -137,8 +136,8 @@ async def test_pages_continue_from_the_base_into_the_history() -> None:
         assert await folded(store, splits) == {b"a": b"2", b"c": b"1", b"d": b"1"}
 
 
-@pytest.mark.parametrize("place", PLACES)
-async def test_a_deleted_prefix_leaves_points_at_which_every_key_is_readable(place: Place) -> None:
+@pytest.mark.parametrize("place", LOG_PLACES)
+async def test_a_deleted_prefix_leaves_points_at_which_every_key_is_readable(place: LogPlace) -> None:
     """c and a's "2" are still in the fold, a's "1" and b's "1" are not: they were deleted with the prefix."""
     async with placed_store(place) as store:
         await filled(store, TopicConfig())
@@ -154,7 +153,7 @@ async def test_a_deleted_prefix_leaves_points_at_which_every_key_is_readable(pla
 
 
 async def test_row_numbers_above_the_bases_are_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         await store.make_base("t")
         _, (split, *_) = await planned(store.link, "t", PlanRequest(as_of_seq=6))
@@ -165,7 +164,7 @@ async def test_row_numbers_above_the_bases_are_refused() -> None:
 
 
 async def test_invalid_points_are_refused() -> None:
-    async with placed_store(Place.FRAMES) as store:
+    async with placed_store(LogPlace.FRAMES) as store:
         await filled(store)
         with pytest.raises(CursorAhead):
             await fold_at(store, 7)

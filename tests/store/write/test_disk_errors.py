@@ -18,10 +18,10 @@ from eddyline.store.log.append import AppendRequest
 from eddyline.store.storage.identity import read_identity
 from eddyline.store.storage.layout import Layout, wal_file, wal_numbers
 from tests.support.manual_clock import settle
+from tests.support.models.history import read_items
 from tests.support.sim.faulty_fs import Fault, FaultyFs
 from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
-from tests.support.store.placement import items_after
 from tests.support.store.simulated import LASTING, append, kv_topic, log_topic, puts, rows, settings, sim_store
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def wal_bytes(fs: SimFs) -> dict[int, int]:
 
 async def payloads(link: Shard, topic: str) -> list[bytes | None]:
     """Records of a topic, without gaps."""
-    return [item.data for item in await items_after(link, topic) if not isinstance(item, Gap)]
+    return [item.data for item in await read_items(link, topic) if not isinstance(item, Gap)]
 
 
 # a group commit that fails ------------------------------------------------------------------------------------------

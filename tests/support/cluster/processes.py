@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
+import subprocess
 import sys
+import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +84,57 @@ async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyn
     async with process("eddyline.store", **settings) as started:
         await serving(address, tls=tls_of(settings))
         yield started, address
+
+
+class KillableStore:
+    """A store's process that is killed and started again, at the same address and with the same files. Its calls block."""
+
+    def __init__(self, data_dir: Path, **more: str) -> None:
+        self.address = free_address()
+        settings = {**more, "EDDYLINE_STORE_LISTEN": self.address, "EDDYLINE_STORE_DATA_DIR": str(data_dir)}
+        self._environment = {**os.environ, **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        self._process = subprocess.Popen([sys.executable, "-m", "eddyline.store"], env=self._environment)
+        with grpc.insecure_channel(self.address) as channel:
+            check: grpc.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]
+            check = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+                response_deserializer=health_pb2.HealthCheckResponse.FromString,
+            )
+            for _ in range(START_SECONDS_MAX * 20):
+                answer = check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=START_SECONDS_MAX)
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+                threading.Event().wait(0.05)
+        raise AssertionError("the store never served")
+
+    def kill(self) -> None:
+        """Kill it as `kill -9` does, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """Stop it where it is, as a machine that hangs."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> KillableStore:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 @asynccontextmanager

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.connect import connect
 from eddyline.core.model.topic import Kind
-from tests.support.spark.target_store import TopicAt
-from tests.support.spark.topics import append_all
+from tests.support.spark.topics import TopicAt, append_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eddyline.core.records.record import Record
-    from tests.support.spark.target_store import KillableStore
+    from tests.support.cluster.processes import KillableStore
 
 LOOKS_MAX: Final = 50_000
 """Of 10 ms: more than a loaded machine needs for anything."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.client.connect import connect
+from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Gap, MetaEntry, Op, Record
+from eddyline.core.runtime.clock import SystemClock
+from eddyline.spark.writer.partition import PartitionWriter, Target
+from eddyline.spark.writer.store_channel import open_store_channel
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
-from tests.support.cluster.processes import free_address, process, serving, store_process
+from tests.support.cluster.processes import store_process
 from tests.support.hang import HANG_S
 
 if TYPE_CHECKING:
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     import grpc
 
     from eddyline.client.connect import Client
+    from eddyline.core.model.topic import TopicInfo
+    from eddyline.spark.writer.partition import RowSource, WriteResult
 
 SEALS_OFTEN = {
     "EDDYLINE_STORE_CHECKPOINT_INTERVAL_MS": "50",
@@ -38,47 +44,38 @@ async def store_and_client(data_dir: Path, **more: str) -> AsyncIterator[tuple[s
         yield address, client
 
 
-class StoreLife:
-    """A store at one address that is killed and started again."""
+class TopicAt(NamedTuple):
+    """A topic of a store."""
 
-    def __init__(self, data_dir: Path, **more: str) -> None:
-        self.address = free_address()
-        self._settings = {
-            **SEALS_OFTEN,
-            **more,
-            "EDDYLINE_STORE_LISTEN": self.address,
-            "EDDYLINE_STORE_DATA_DIR": str(data_dir),
-        }
-        self._running = AsyncExitStack()
-        self._process: asyncio.subprocess.Process | None = None
+    address: str
+    topic: str
+    kind: Kind = Kind.LOG
 
-    async def start(self) -> None:
-        """Start it, and wait until it serves."""
-        self._process = await self._running.enter_async_context(process("eddyline.store", **self._settings))
-        await serving(self.address)
+    def make(self) -> TopicInfo:
+        """Create it."""
+        with open_store_channel([self.address], self.topic) as link:
+            return link.create_topic(self.kind)
 
-    async def kill(self) -> None:
-        """As `kill -9` does."""
-        assert self._process is not None
-        self._process.kill()
-        await self._running.aclose()
+    def info(self) -> TopicInfo:
+        """As it is now."""
+        with open_store_channel([self.address], self.topic) as link:
+            return link.get_topic()
 
-    def freeze(self) -> None:
-        """Stop it where it is, as a machine that hangs."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+    async def records(self) -> list[Record]:
+        """All it holds."""
+        async with connect(self.address) as client:
+            return [record async for record in client.read(self.topic) if isinstance(record, Record)]
 
-    def thaw(self) -> None:
-        """Let it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+    async def data(self) -> list[bytes]:
+        """The data of its records, in order."""
+        return [record.data or b"" for record in await self.records()]
 
-    async def __aenter__(self) -> StoreLife:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._running.aclose()
+    def write(
+        self, rows: RowSource, *, writer: str = "w", run: int = 0, epoch: int = 0, patience_s: float = 30.0
+    ) -> WriteResult:
+        """Write rows as one partition."""
+        target = Target((self.address,), self.topic, self.kind, epoch, writer, run, patience_s)
+        return PartitionWriter(rows, target, clock=SystemClock(), random_source=random.Random(7)).write()
 
 
 def plain_records(count: int, *, keys: int = 0, op: Op = Op.APPEND, first: int = 0) -> list[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,21 +59,41 @@ async def real_store(
 ) -> AsyncIterator[Shard]:
     """A recovered store in `data_dir`; a second fold is made beside it."""
     chosen = StoreSettings(**{"data_dir": str(data_dir), "wal_file_bytes": WAL_FILE_BYTES, **changes})  # type: ignore[arg-type]
-    layout = Layout(data_dir)
-    machine = Env(
+    env = real_env(
+        chosen,
+        clock=clock or ManualClock(),
+        workers=workers,
+        fs=fs,
+        artifact_store=artifact_store,
+        checked_bytes=checked_bytes,
+    )
+    env = replace(env, tell=tell)
+    async with open_store(env, chosen, cluster_id="test") as link:
+        yield link
+
+
+def real_env(
+    settings: StoreSettings,
+    *,
+    clock: Clock,
+    workers: Callable[[str, int], Worker],
+    fs: Fs | None,
+    artifact_store: ArtifactStore | None,
+    checked_bytes: int = CHECKED_BYTES,
+) -> Env:
+    """The environment of a store on real files, on a host that never reboots; a second fold is made beside its directory."""
+    layout = Layout(settings.directory)
+    return Env(
         fs=fs or RealFs(),
         open_fold=partial(RocksFold, layout.fold, checked_bytes=checked_bytes),
         open_catalog=lambda must_exist: RocksCatalog(layout.catalog, must_exist=must_exist),
-        clock=clock or ManualClock(),
+        clock=clock,
         host=SimHost("boot"),
         workers=new_workers(workers),
-        tell=tell,
-        plan=memory_plan(chosen.memory_bytes),
-        scratch=RocksTemporaryFold(scratch_of(data_dir)),
+        plan=memory_plan(settings.memory_bytes),
+        scratch=RocksTemporaryFold(scratch_of(layout.data_dir)),
         artifacts=ArtifactSettings(artifact_store, layout.staging),
     )
-    async with open_store(machine, chosen, cluster_id="test") as link:
-        yield link
 
 
 def scratch_of(data_dir: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -22,17 +22,11 @@ from eddyline.core.transport.channel import open_channel
 from eddyline.core.transport.status import unwrap
 from eddyline.store.__main__ import SERVICES, add_services, gates_of
 from eddyline.store.artifacts.local_store import LocalArtifactStore
-from eddyline.store.artifacts.store import ArtifactSettings
-from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import StoreSettings
-from eddyline.store.env import Env, new_workers
-from eddyline.store.fold.rocksdb import RocksFold
-from eddyline.store.fold.temporary import RocksTemporaryFold
 from eddyline.store.limits.memory_budget import memory_plan
 from eddyline.store.rpc.shard_handle import ShardHandle
 from eddyline.store.runtime.workers import ThreadWorker
 from eddyline.store.shard.lifecycle import open_store
-from eddyline.store.storage.layout import Layout
 from eddyline.v1 import (
     apply_pb2_grpc,
     cluster_pb2_grpc,
@@ -43,6 +37,7 @@ from eddyline.v1 import (
     topic_pb2_grpc,
 )
 from tests.support.manual_clock import ManualClock
+from tests.support.store.real import real_env
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
@@ -157,7 +152,15 @@ async def served_store(
         topics_max=topics_max,
         retained_bytes_max=retained_bytes_max,
     )
-    machine = _machine(data_dir, settings, clock, gates, fs=fs, cache_bytes=cache_bytes)
+    artifacts = data_dir.with_name(f"{data_dir.name}-artifacts")
+    env = real_env(
+        settings,
+        clock=clock,
+        workers=partial(_worker, gates),
+        fs=fs,
+        artifact_store=LocalArtifactStore(RealFs(), artifacts, holder="the test"),
+    )
+    env = replace(env, host=host, plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes))
     shards = ShardForwarder(
         addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID
     )
@@ -169,7 +172,7 @@ async def served_store(
     try:
         async with (
             shards,
-            open_store(machine, settings, cluster_id=CLUSTER_ID, shard_count=max(1, len(addresses))) as link,
+            open_store(env, settings, cluster_id=CLUSTER_ID, shard_count=max(1, len(addresses))) as link,
             open_channel(address, own_connection=True) as channel,
         ):
             try:
@@ -212,31 +215,6 @@ async def passing_time(clock: ManualClock) -> AsyncIterator[None]:
             yield
         finally:
             ticking.cancel()
-
-
-def _machine(
-    data_dir: Path,
-    settings: StoreSettings,
-    clock: ManualClock,
-    gates: dict[str, Gate | None],
-    *,
-    fs: Fs | None,
-    cache_bytes: int,
-) -> Env:
-    return Env(
-        fs=fs if fs is not None else RealFs(),
-        open_fold=partial(RocksFold, Layout(data_dir).fold),
-        open_catalog=lambda must_exist: RocksCatalog(Layout(data_dir).catalog, must_exist=must_exist),
-        clock=clock,
-        host=SystemHost(),
-        workers=new_workers(partial(_worker, gates)),
-        plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes),
-        scratch=RocksTemporaryFold(data_dir.with_name(f"{data_dir.name}-scratch")),
-        artifacts=ArtifactSettings(
-            LocalArtifactStore(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test"),
-            Layout(data_dir).staging,
-        ),
-    )
 
 
 def _worker(gates: dict[str, Gate | None], name: str, threads: int) -> Worker:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from eddyline.core.records.record import Op, Record
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.config import StoreSettings
 from eddyline.store.env import Env, new_workers
+from eddyline.store.fold.dump import dump_batches
 from eddyline.store.limits.memory_budget import memory_plan
 from eddyline.store.log.append import AppendRequest
 from eddyline.store.shard.lifecycle import open_store
@@ -19,7 +21,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.sim.catalog import SimCatalog
 from tests.support.sim.faulty_fs import FaultyFs
 from tests.support.sim.fold import SimFold
-from tests.support.sim.fs import SimFs
+from tests.support.sim.fs import Crashed, SimFs
 from tests.support.sim.worker import InlineWorker
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.store.fold.fold import Fold
+    from eddyline.store.log.topic import Topic
     from eddyline.store.shard.shard import Shard
     from eddyline.store.storage.wal.written_mark import WrittenEnd
 
@@ -143,6 +146,84 @@ def sim_disk(fs: Fs) -> SimFs:
         fs = fs.inner
     assert isinstance(fs, SimFs)
     return fs
+
+
+class LogPlace(Enum):
+    """The place of a log when a test reads it: WAL frames, segments, or wherever a start after a kill or a stop finds it."""
+
+    FRAMES = "frames"
+    SEGMENTS = "segments"
+    KILLED = "killed"
+    STOPPED = "stopped"
+
+
+LOG_PLACES = tuple(LogPlace)
+
+
+class PlacedStore:
+    """One store over its starts, whose logs lie where a test needs them. `link` is the running one's."""
+
+    def __init__(self, place: LogPlace, seed: int = 0, **changes: int | str) -> None:
+        self.place = place
+        self.fs, self.fold, self.clock = SimFs(seed), SimFold(seed), ManualClock()
+        self._changes = changes
+        self._running = AsyncExitStack()
+        self.link: Shard
+
+    async def start(self) -> None:
+        """Open it."""
+        self.link = await self._running.enter_async_context(
+            sim_store(self.fs, self.fold, self.clock, **self._changes)  # type: ignore[arg-type]
+        )
+
+    async def stop(self, *, kill: bool = False) -> None:
+        """End it: a clean stop, or SIGKILL."""
+        self.fs.crashed = kill
+        try:
+            await self._running.aclose()
+        except* Crashed:
+            assert kill
+        self.fs, self.fold = self.fs.reboot("kill"), self.fold.kill()
+
+    def topic(self, name: str) -> Topic:
+        """A topic's state."""
+        return self.link._table.get(name)
+
+    async def seal(self) -> None:
+        """Move all that is in frames into segments: one a topic."""
+        for topic in self.link._table.with_frames():
+            await self.link._parts.maintenance._sealer.seal(topic, topic.head_seq)
+
+    async def make_base(self, name: str) -> None:
+        """Make a base of a topic's fold as it is now."""
+        topic, engine = self.topic(name), self.link._engine
+        if not engine.fold.applied(topic.id):
+            return
+        view = engine.fold.view(topic.id)
+        try:
+            swap = self.link._parts.maintenance._sealer._swap
+            await swap.write_base(topic, engine.fold.applied(topic.id), lambda: dump_batches(view))
+        finally:
+            view.close()
+
+    async def put(self) -> None:
+        """Bring what was appended since to its place."""
+        if self.place is LogPlace.SEGMENTS:
+            await self.seal()
+        elif self.place is not LogPlace.FRAMES:
+            await self.stop(kill=self.place is LogPlace.KILLED)
+            await self.start()
+
+
+@asynccontextmanager
+async def placed_store(place: LogPlace, **changes: int | str) -> AsyncIterator[PlacedStore]:
+    """A new store, running."""
+    store = PlacedStore(place, **changes)  # type: ignore[arg-type]
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
 
 
 def puts(*pairs: tuple[str, str | None]) -> Batch:

@@ -1,5 +1,5 @@
 """Seeded lives of one topic: appends, deletes, time, seals, checkpoints, bases, clean stops and kills, in a store and in the
-model of `retained.py` beside it. After each step whoever drives it judges what is seen."""
+model of `retained_log.py`. After each step the caller compares the two."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
 from tests.support.models.retained_log import Full, Retained
-from tests.support.store.placement import Place, PlacedStore
-from tests.support.store.simulated import append
+from tests.support.store.simulated import LogPlace, PlacedStore, append
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +32,7 @@ class TopicLife:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.kind = self.random.choice((Kind.LOG, Kind.KV, Kind.KV))
-        self.store = PlacedStore(Place.FRAMES, seed)
+        self.store = PlacedStore(LogPlace.FRAMES, seed)
         self.model = Retained(self._config())
         self.placed: list[Record] = []
         self.fold: dict[bytes, Record] = {}

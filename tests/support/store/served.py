@@ -152,14 +152,8 @@ async def served_store(
         topics_max=topics_max,
         retained_bytes_max=retained_bytes_max,
     )
-    artifacts = data_dir.with_name(f"{data_dir.name}-artifacts")
-    env = real_env(
-        settings,
-        clock=clock,
-        workers=partial(_worker, gates),
-        fs=fs,
-        artifact_store=LocalArtifactStore(RealFs(), artifacts, holder="the test"),
-    )
+    artifacts = LocalArtifactStore(RealFs(), data_dir.with_name(f"{data_dir.name}-artifacts"), holder="the test")
+    env = real_env(settings, clock=clock, workers=partial(_worker, gates), fs=fs, artifact_store=artifacts)
     env = replace(env, host=host, plan=memory_plan(settings.memory_bytes)._replace(cache_bytes=cache_bytes))
     shards = ShardForwarder(
         addresses, caller=access.caller if access is not None else CallerAccess(), cluster_id=CLUSTER_ID

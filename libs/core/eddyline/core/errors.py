@@ -723,3 +723,11 @@ class ApplyPending(EddylineError):
     def revision(self) -> int:
         """Revision of the write."""
         return self._number("revision")
+
+
+CLASS_BY_REASON: Final = {
+    item.reason: item
+    for item in tuple(vars().values())
+    if isinstance(item, type) and issubclass(item, EddylineError) and item is not EddylineError
+}
+"""Class of each reason, also where it derives from another error of the catalogue (`NewerFormat`)."""

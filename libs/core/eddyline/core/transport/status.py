@@ -18,8 +18,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
 
-from eddyline.core import errors
-from eddyline.core.errors import Code, Deadline, EddylineError, NotReady
+from eddyline.core.errors import CLASS_BY_REASON, Code, Deadline, EddylineError, NotReady
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,11 +34,6 @@ VALUE_CHARS_MAX: Final = 2048
 
 _WIRE_CODES: Final = {code: grpc.StatusCode[code.value] for code in Code}
 _CODES: Final = {wire: code for code, wire in _WIRE_CODES.items()}
-_CLASSES: Final = {
-    item.reason: item
-    for item in vars(errors).values()
-    if isinstance(item, type) and issubclass(item, EddylineError) and item is not EddylineError
-}
 _TRANSPORT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _BROKEN_OFF: Final = ("Internal error from Core", "Received RST_STREAM")
 """Messages of grpc.aio, with INTERNAL, for a call whose connection broke while it was being written to. A defect of our
@@ -81,7 +75,7 @@ def unwrap(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError] = No
     message = error.details() or error.code().name
     if info is None:
         return _error_of_grpc(error.code(), message, unreachable)
-    error_class = _CLASSES.get(info.reason)
+    error_class = CLASS_BY_REASON.get(info.reason)
     if error_class is None:
         error_class = _unknown_class(_CODES.get(error.code(), Code.INTERNAL), info.reason)
     return error_class(message, **dict(info.metadata))

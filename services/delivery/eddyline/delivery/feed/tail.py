@@ -22,7 +22,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from eddyline.core.errors import ROLE_REFUSED, Code, EddylineError, StoreUnreachable
+from eddyline.core.errors import CLASS_BY_REASON, ROLE_REFUSED, Code, EddylineError, StoreUnreachable
 from eddyline.core.model.sharding import name_on
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason
@@ -76,7 +76,6 @@ With several stores it has a number that makes it that store's own: another stor
 assert CREDIT_BYTES <= CREDIT_BYTES_MAX
 
 _LOG: Final = logging.getLogger(__name__)
-_ERROR_BY_REASON: Final = {error_class.reason: error_class for error_class in EddylineError.__subclasses__()}
 _AWAY: Final = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
@@ -110,7 +109,7 @@ class TopicTail:
     def error(self) -> EddylineError:
         """Return the reason of its end, as a new error for each caller."""
         assert self.ended is not None
-        return _error(self.ended, self.name)
+        return error_of(self.ended, self.name)
 
     def start(self, started: FollowStarted) -> None:
         """Handle the start of the follow. After a broken stream the ring's position is the newer one."""
@@ -349,7 +348,7 @@ class Tails:
         elif isinstance(event, FollowStarted):
             tail.start(event)
         elif isinstance(event, FollowEnded):
-            error = _error(event, tail.name)
+            error = error_of(event, tail.name)
             if error.code in _AWAY:
                 raise error  # the store is stopping: all topics are added again, none is forgotten
             self._forget(tail)
@@ -390,5 +389,6 @@ class Tails:
             self.on_change()
 
 
-def _error(ended: FollowEnded, topic: str) -> EddylineError:
-    return _ERROR_BY_REASON.get(ended.reason, EddylineError)(ended.message, topic=topic)
+def error_of(ended: FollowEnded, topic: str) -> EddylineError:
+    """Return the error with which the store ended a follow; a reason of a newer store becomes an `EddylineError`."""
+    return CLASS_BY_REASON.get(ended.reason, EddylineError)(ended.message, topic=topic)

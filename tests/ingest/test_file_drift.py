@@ -36,12 +36,12 @@ async def test_drift_is_reported_in_both_directions_and_ends_by_the_commands_it_
         for name in ("policy", "settled", "old"):
             await sources.is_state(name, "LIVE")
         listed = {row["name"]: row for row in (await command.run("source", "list"))[1]}
-        assert "source thief, which is not made: topic old" in capsys.readouterr().err
+        assert "source thief, which does not exist: topic old" in capsys.readouterr().err
         assert (listed["policy"]["on_expired"], listed["policy"]["file_drift"]) == ("STOP", "")
         assert "topic settled, not elsewhere" in str(listed["settled"]["file_drift"])
         assert listed["old"]["file_drift"] == ""
-        assert any("/etc/sources.toml does not name it" in warning for warning in warnings_of(listed["old"]))
-        assert not any("does not name it" in warning for warning in warnings_of(listed["policy"]))
+        assert any("it is not in /etc/sources.toml" in warning for warning in warnings_of(listed["old"]))
+        assert not any("it is not in" in warning for warning in warnings_of(listed["policy"]))
 
         # By hand, against the file: its own answer says so, and so does the store for the time that no ingest runs.
         _, (updated,) = await command.run("source", "update", "policy", "--on-expired", "resync")
@@ -57,7 +57,7 @@ async def test_drift_is_reported_in_both_directions_and_ends_by_the_commands_it_
         _, (deleted,) = await command.run("source", "delete", "old", "--yes")
         assert deleted["warnings"] == []
         _, (deleted,) = await command.run("source", "delete", "settled", "--yes")
-        assert warnings_of(deleted) == ["/etc/sources.toml names settled: the next start of ingest makes it again"]
+        assert warnings_of(deleted) == ["/etc/sources.toml has settled: the next start of ingest creates it again"]
         await sources.link.delete_topic("old")
         await file.retry(sources.link)
         assert [row["name"] for row in (await command.run("source", "list"))[1]] == ["policy", "thief"]

@@ -13,7 +13,7 @@ const domain = "eddyline"
 var advice = map[codes.Code]string{
 	codes.InvalidArgument:    "the request is wrong: change it, metadata.field names the place",
 	codes.NotFound:           "it is not there: create it first, or take it as absent",
-	codes.AlreadyExists:      "it is there already, with other content: take another name or key",
+	codes.AlreadyExists:      "it exists already, with other content: use another name or key",
 	codes.Aborted:            "somebody else was faster: read again, decide again, then send anew",
 	codes.FailedPrecondition: "the state does not allow it: change the state first, a retry alone does not help",
 	codes.OutOfRange:         "the place is outside of what there is: begin elsewhere, the metadata says from where",

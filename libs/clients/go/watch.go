@@ -119,7 +119,7 @@ func (w *watcher) stream(ctx context.Context) error {
 
 func (w *watcher) broke(err error, silent bool) error {
 	if silent {
-		message := fmt.Sprintf("no sign of life for %d ms", w.silence.Milliseconds())
+		message := fmt.Sprintf("no message for %d ms", w.silence.Milliseconds())
 		return &Error{Code: codes.Unavailable, Reason: "UNAVAILABLE", Message: message}
 	}
 	return errorOf(err)

@@ -32,7 +32,7 @@ const BROKEN_OFF = new Set([Code.CANCELLED, Code.INTERNAL, Code.UNKNOWN]);
 const ADVICE = {
   [Code.INVALID_ARGUMENT]: "the request is wrong: change it, metadata.field names the place",
   [Code.NOT_FOUND]: "it is not there: create it first, or take it as absent",
-  [Code.ALREADY_EXISTS]: "it is there already, with other content: take another name or key",
+  [Code.ALREADY_EXISTS]: "it exists already, with other content: use another name or key",
   [Code.ABORTED]: "somebody else was faster: read again, decide again, then send anew",
   [Code.FAILED_PRECONDITION]: "the state does not allow it: change the state first, a retry alone does not help",
   [Code.OUT_OF_RANGE]: "the place is outside of what there is: begin elsewhere, the metadata says from where",

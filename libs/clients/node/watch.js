@@ -96,7 +96,7 @@ async function* framesOf(delivery, request, silenceMs) {
     }
   } catch (error) {
     if (!silent) throw error;
-    const message = `no sign of life for ${silenceMs} ms`;
+    const message = `no message for ${silenceMs} ms`;
     throw new EddylineError({ code: Code.UNAVAILABLE, reason: "UNAVAILABLE", message });
   } finally {
     // A late error of a stream that is given up says nothing any more.

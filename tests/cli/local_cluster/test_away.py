@@ -58,7 +58,7 @@ async def test_advertised_name_that_does_not_resolve_is_reported(
         with pytest.raises(NotReady) as raised:
             await command_at(store.address, monkeypatch, ingest=NOWHERE).run("kv", "put", "b", "k", "v")
     said = failure_line(raised.value)
-    assert f"the cluster tells its clients that ingest is at {NOWHERE}, and that does not resolve here" in said
+    assert f"the cluster's address of ingest, {NOWHERE}, does not resolve here" in said
     assert "EDDYLINE_COMMON_INGEST_ADVERTISED_ADDRESSES" in said
 
 
@@ -122,7 +122,7 @@ def test_outage_names_the_role_of_the_address_in_grpcs_text() -> None:
     assert describe_error(unanswered(REFUSED), TOPOLOGY) == "ingest at 10.0.0.7:7702: Failed to connect: refused"
     assert describe_error(NotReady(REFUSED), TOPOLOGY) == REFUSED
     assert describe_error(unanswered("Socket closed"), TOPOLOGY) == "Socket closed"
-    assert plain_text("no sign of life for 15 s") == "no sign of life for 15 s"
+    assert plain_text("no message for 15 s") == "no message for 15 s"
 
 
 ADVICE: Final = " ".join(table._WHAT_TO_DO.values())

@@ -143,7 +143,7 @@ def test_folder_of_another_number_of_shards_is_refused_with_the_way_out(tmp_path
         check_shards(tmp_path, 3)
     (tmp_path / "store" / "identity").write_bytes(b'{"shard_count":2}\n0123\n')
     check_shards(tmp_path, 2)
-    with pytest.raises(CommandError, match="topics on 2 stores, and --shards 3 is asked for") as refused:
+    with pytest.raises(CommandError, match="topics on 2 stores, but --shards is 3") as refused:
         check_shards(tmp_path, 3)
     assert "--shards 2" in refused.value.advice
 

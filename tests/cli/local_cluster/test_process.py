@@ -166,7 +166,7 @@ async def test_part_that_cannot_start_is_given_up_with_its_last_words(tmp_path: 
 
     told = Told()
     spec = ProcessSpec("a", (sys.executable, "-c", DIES), "nowhere", never)
-    with pytest.raises(CommandError, match="keeps dying at its start: cannot go on"):
+    with pytest.raises(CommandError, match="fails at each start: cannot go on"):
         async with running(tmp_path, told, [spec]):
             pass
     assert told.kinds("a").count("died") >= FIRST_DEATHS_MAX
@@ -214,7 +214,7 @@ async def test_foreign_nats_server_at_the_port_is_not_taken_for_the_part(tmp_pat
     told = Told()
     async with running(theirs, Told(), [nats_spec(theirs, address)]):
         assert not await nats_is_ready(address, nats_name(ours))
-        with pytest.raises(CommandError, match=r"keeps dying at its start: .*address already in use"):
+        with pytest.raises(CommandError, match=r"fails at each start: .*address already in use"):
             async with running(ours, told, [nats_spec(ours, address)]):
                 pass
     assert "ready" not in told.kinds("nats")
@@ -261,7 +261,7 @@ async def test_start_that_gets_on_is_waited_for_and_one_that_does_not_is_given_u
         return False
 
     told = Told()
-    with pytest.raises(CommandError, match="is not ready, and has got no further for 2 s"):
+    with pytest.raises(CommandError, match="is not ready and made no progress for 2 s"):
         async with running(
             tmp_path, told, [ProcessSpec("a", (sys.executable, "-c", STAYS), "nowhere", never, {}, progress)]
         ):

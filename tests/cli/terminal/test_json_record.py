@@ -64,7 +64,7 @@ def test_a_byte_order_mark_is_passed_over() -> None:
         ('{"tag":1}', "tag is not a string"),
         ('{"op":"NONE"}', "op 'NONE' is none of APPEND, PUT, DELETE, PURGE"),
         ('{"data_base64":"?"}', "data_base64 is not base64"),
-        ('{"data":"a","data_base64":"YQ=="}', "data and data_base64 are both there"),
+        ('{"data":"a","data_base64":"YQ=="}', "data and data_base64 are both given"),
         ('{"meta":[1]}', "an entry of meta is"),
         ('{"meta":"x"}', "meta is neither"),
         ('{"meta":{"a":1}}', "a is not a string"),

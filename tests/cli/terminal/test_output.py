@@ -126,7 +126,7 @@ def test_gap_names_its_range_and_reason() -> None:
     assert "source revision 10 lost" in gap_line(gap._replace(source_last=10))
     unknown = gap._replace(source_last=0)
     assert gap_fields(unknown)["source_last"] == 0
-    assert gap_line(unknown).endswith("source revisions from 10 on, nobody knows how many, lost (gap at 5)")
+    assert gap_line(unknown).endswith("source revisions from 10 on, in unknown number, lost (gap at 5)")
     assert gap_line(Gap(3, 4, GapReason.CAP)).endswith("CAP: lost 3 to 4")
     assert "epoch 1, now 2" in gap_line(Gap(0, 0, GapReason.RECREATED, old_epoch=1, new_epoch=2))
 

@@ -216,9 +216,9 @@ def test_a_file_that_failed_takes_nothing_more_and_opens_as_it_was(operation: st
     with pytest.raises(OSError, match="No space left"):
         life.append([put("kb", "2")], FoldPosition(EPOCH, 3))
         life.sync()
-    with pytest.raises(OSError, match="opened again"):
+    with pytest.raises(OSError, match="open the file again"):
         life.append([put("kb", "2")], FoldPosition(EPOCH, 3))
-    with pytest.raises(OSError, match="opened again"):
+    with pytest.raises(OSError, match="open the file again"):
         life.sync()
     life.close()
     assert look(sim) in life.held

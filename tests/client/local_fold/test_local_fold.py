@@ -263,7 +263,7 @@ async def test_a_snapshot_that_is_cut_off_begins_again(path: Path) -> None:
 async def test_a_snapshot_with_less_than_it_says_is_refused(path: Path) -> None:
     frames = [snapshot_begin_frame(TOPIC, 4), rows(put(2, "a", "1"), at=4), snapshot_end_frame(TOPIC, 4, 2)]
     async with following(path, WatchScript(frames)) as fold:
-        with pytest.raises(DataCorrupt, match="2 entries brought 1"):
+        with pytest.raises(DataCorrupt, match="2 entries contained 1"):
             await fold.run()
     with pytest.raises(FileNotFoundError):
         read_fold(path)
@@ -275,7 +275,7 @@ async def test_a_snapshot_with_less_than_it_says_is_refused(path: Path) -> None:
 )
 async def test_frames_out_of_their_order_never_reach_the_file(path: Path, frames: list[Frame]) -> None:
     async with following(path, WatchScript(frames)) as fold:
-        with pytest.raises(DataCorrupt, match="belongs to its"):
+        with pytest.raises(DataCorrupt, match="an event of its"):
             await fold.run()
 
 
@@ -457,7 +457,7 @@ async def test_a_link_is_the_file_that_it_leads_to_and_a_second_name_is_refused(
 async def test_a_file_of_something_else_is_refused(path: Path) -> None:
     async with following(path, WatchScript(FIRST)) as fold:
         await fold.until(lambda: fold.fold.state().level)
-    with pytest.raises(InvalidArgument, match="topic 't', not of topic 'u'"):
+    with pytest.raises(InvalidArgument, match="topic 't', not to topic 'u'"):
         async with open_fold(path, "u"):
             pass
     with pytest.raises(InvalidArgument, match="with keys from b'a'"):

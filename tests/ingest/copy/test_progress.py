@@ -162,6 +162,6 @@ def test_another_setting_or_server_of_the_stream_is_reported_at_once() -> None:
     detail = progress.current_report().detail
     assert detail is not None
     assert detail.warnings == (
-        "may miss revisions: it keeps 5 revisions of a key, 64 are the most",
+        "may miss revisions: it keeps 5 revisions of a key; the maximum is 64",
         "NATS server n2 is offline",
     )

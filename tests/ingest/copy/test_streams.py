@@ -262,7 +262,7 @@ async def test_a26_rollup_under_a_filter_of_two_prefixes_skips_nothing(sources: 
 @pytest.mark.parametrize(
     ("config", "expected_reason"),
     [
-        ({"history": 1}, "it keeps 1 revision of a key, 64 are the most"),
+        ({"history": 1}, "it keeps 1 revision of a key; the maximum is 64"),
         ({"history": 64, "ttl": 60}, "messages expire without markers"),
         ({"history": 64}, ""),
     ],
@@ -370,7 +370,7 @@ async def test_dead_letters_go_on_where_their_topic_was_deleted(sources: SourceK
 
 @pytest.mark.parametrize(
     ("config", "words"),
-    [({"subjects": ["foo.taken"]}, "it is no bucket"), ({"retention": "workqueue"}, "it is a work queue")],
+    [({"subjects": ["foo.taken"]}, "it is not a bucket"), ({"retention": "workqueue"}, "it is a work queue")],
 )
 async def test_stream_that_cannot_be_copied_has_the_reason(
     sources: SourceKit, bucket_name: str, config: dict[str, object], words: str

@@ -269,7 +269,7 @@ async def test_a_store_that_hangs_takes_no_longer_than_the_call_has(
         await kit.is_state("LIVE")
         with monkeypatch.context() as hanging:
             hanging.setattr(kit.link, "get_source", hang)
-            with pytest.raises(ApplyPending, match="no answer in time"):
+            with pytest.raises(ApplyPending, match="did not answer in time"):
                 await role.writer.put(target(kit.bucket, wait=True, s=0.2), b"1")
             hanging.setattr(kit.link, "list_sources", hang)
             with pytest.raises(StoreUnreachable):

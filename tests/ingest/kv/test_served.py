@@ -126,7 +126,7 @@ async def test_several_sources_are_all_waited_for_or_the_one_named(served: Serve
 async def test_a_key_that_the_source_leaves_out_is_refused_to_who_would_wait(served: ServedIngest) -> None:
     bucket = served.bucket
     await served.copies(key_prefixes=(b"mine.",))
-    with pytest.raises(BucketNotCopied, match=r"takes mine\.\*\); nothing was written"):
+    with pytest.raises(BucketNotCopied, match=r"copies mine\.\*\); nothing was written"):
         await served.client.kv.put(bucket, b"other.k", b"1", wait_applied=True, timeout_s=5)
     written = await served.client.kv.put(bucket, b"mine.k", b"2", wait_applied=True, timeout_s=5)
     assert (written.revision, written.applied_sources) == (1, (bucket,))

@@ -387,8 +387,8 @@ async def test_key_that_no_source_takes_is_not_waited_for_nor_written(kit: Bucke
         for source in ("", kit.bucket):
             with pytest.raises(BucketNotCopied) as raised:
                 await kv_writer.put(target(kit.bucket, b"theirs.k", wait=True, source=source), b"1")
-            assert f"{kit.bucket} takes mine.*" in raised.value.message
-            assert ("rest takes a.*, b.*" in raised.value.message) == (source == "")
+            assert f"{kit.bucket} copies mine.*" in raised.value.message
+            assert ("rest copies a.*, b.*" in raised.value.message) == (source == "")
             assert "nothing was written" in raised.value.message
         with pytest.raises(BucketNotCopied):
             await kv_writer.put(target(kit.bucket, b"a.k", wait=True, source=kit.bucket), b"1")

@@ -84,7 +84,7 @@ async def test_an_inbox_that_is_refused_is_named_with_the_setting(tmp_path: Path
         await filled(sources)
         async with sources.ingest() as role:
             await reason_has(
-                sources, "NATS does not permit us to subscribe to _INBOX.>; EDDYLINE_INGEST_NATS_INBOX_PREFIX"
+                sources, "NATS does not permit ingest to subscribe to _INBOX.>; set EDDYLINE_INGEST_NATS_INBOX_PREFIX"
             )
             with pytest.raises(NatsUnreachable, match="_INBOX_PREFIX") as refused:
                 await role.writer.put(WriteTarget(BUCKET, b"k", timeout_s=5), b"2")
@@ -96,7 +96,7 @@ async def test_a_permission_that_is_missing_is_named(tmp_path: Path, path: str) 
     async with locked(tmp_path, config(without=path)) as (sources, _):
         await filled(sources)
         async with sources.ingest():
-            await reason_has(sources, f"NATS does not permit us to publish to $JS.API.{path}.KV_{BUCKET}")
+            await reason_has(sources, f"NATS does not permit ingest to publish to $JS.API.{path}.KV_{BUCKET}")
 
 
 async def test_pulls_stay_within_the_bound_of_the_server(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ async def test_refused_credentials_are_logged_once_and_in_every_error(
             assert sum("Authorization" in text for text in texts) == 1
             assert len(texts) == len(set(texts)) <= 3
             assert made.refused
-            assert readiness.reason.startswith("NATS_UNREACHABLE (it refuses our credentials)")
+            assert readiness.reason.startswith("NATS_UNREACHABLE (it refuses the credentials)")
             with pytest.raises(NatsUnreachable) as raised:
                 _ = made.client
             assert "NATS refuses the credentials of ingest" in raised.value.message
@@ -350,7 +350,7 @@ def broken_credentials(accounts: Accounts) -> Iterator[tuple[str, bytes]]:
     yield "no NATS USER JWT", b""
     yield "no NATS USER JWT", b"-----BEGIN NATS USER JWT-----\n"
     yield "no USER NKEY SEED", whole.split(b"\n\n", maxsplit=1)[0]
-    yield "not that of the user", credentials(jwt, other.seed.decode())
+    yield "does not belong to the user", credentials(jwt, other.seed.decode())
     yield "damaged", credentials(jwt, "SUAAAA")
     yield "cannot be read", credentials("a.b.c", other.seed.decode())
     yield "more than", b"x" * (65 << 10)

@@ -122,7 +122,7 @@ class RollbackCase:
         before = await self.sources.items("t")
         async with self.sources.ingest():
             await self.sources.is_state("s", "CURSOR_AHEAD")
-            assert "`eddyline source resync s` takes what there is now" in await self.reason()
+            assert "`eddyline source resync s` copies its present state" in await self.reason()
         assert await self.sources.items("t") == before
 
     async def reason(self) -> str:
@@ -286,7 +286,7 @@ async def test_write_into_a_rolled_back_bucket_is_not_reported_as_applied(case: 
     async with case.sources.ingest() as role:
         await case.sources.is_state("s", state)
         await role.connection.wait_connected()
-        with pytest.raises(ApplyPending, match=f"at revision {SAVED + 1}, .* of the stream that was there before"):
+        with pytest.raises(ApplyPending, match=f"at revision {SAVED + 1}, .* of the previous stream"):
             await role.writer.put(target("b", wait=True, s=0.3), b"1")
         await case.sources.link.control_source("s", paused=False, resync=True)
         await role.writer.put(target("b", wait=True, s=30), b"1")

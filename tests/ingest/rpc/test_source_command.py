@@ -98,7 +98,7 @@ async def test_a_source_of_a_bucket_that_is_missing_is_made_with_a_note(
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
         create = ("source", "create", "certs", "--bucket", bucket_name)
         assert (await command.text(*create))[0] == 0
-        note = f"eddyline: NATS has no bucket {bucket_name} yet: copying begins when it has\n"
+        note = f"eddyline: NATS has no bucket {bucket_name} yet: copying starts once it exists\n"
         assert capsys.readouterr().err == note
         code, (made,) = await command.run(*create)
         assert (code, made["state"], made["reason"]) == (0, "SOURCE_LOST", f"NATS has no bucket {bucket_name}")
@@ -106,14 +106,14 @@ async def test_a_source_of_a_bucket_that_is_missing_is_made_with_a_note(
         await sources.is_state("certs", "LIVE")
         code, text = await command.text(*create)
         assert (code, capsys.readouterr().err) == (0, "")
-        assert "64 are the most" in text
+        assert "the maximum is 64" in text
 
 
 async def test_warning_of_a_lossy_bucket_is_in_every_output(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=5, ttl=3600))
-    lossy = ("it keeps 5 revisions of a key, 64 are the most", "messages expire without markers")
+    lossy = ("it keeps 5 revisions of a key; the maximum is 64", "messages expire without markers")
     warnings = [f"may miss revisions: {caution}" for caution in lossy]
     async with sources.ingest() as role, sources.served(role) as address:
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
@@ -164,7 +164,7 @@ async def test_what_is_done_to_a_source_is_logged(
     reasons = [shown["reason"] for text, shown in log_entries if text == "source state"]
     assert "settings changed: on_expired RESYNC -> STOP" in reasons
     orders = [shown["orders"] for text, shown in log_entries if text == "source ordered"]
-    assert orders == ["settings changed: on_expired RESYNC -> STOP", "resync asked for", "paused", "resumed"]
+    assert orders == ["settings changed: on_expired RESYNC -> STOP", "resync requested", "paused", "resumed"]
 
 
 async def test_a_stopped_source_is_changed_and_goes_on(
@@ -195,7 +195,7 @@ async def test_a_stopped_source_is_changed_and_goes_on(
     ("words", "output"),
     [
         ((), "give a setting to change"),
-        (("--dead-letter-topic", ""), "--no-dead-letter-topic takes it away"),
+        (("--dead-letter-topic", ""), "--no-dead-letter-topic removes the topic"),
         (("--dead-letter-topic", "a", "--no-dead-letter-topic"), "not allowed with"),
     ],
 )

@@ -204,8 +204,8 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
         await sources.is_state("s", "STREAM_RECREATED")
         reason = (await sources.link.get_source("s")).report.reason
         date = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
-        assert re.search(f"made again: this one is of {date}, the one that was copied of {date}; ", reason)
-        assert reason.endswith("`eddyline source resync s` takes what there is now")
+        assert re.search(f"was recreated: it was created at {date}, the copied one at {date}; ", reason)
+        assert reason.endswith("`eddyline source resync s` copies its present state")
         assert (await sources.fold("t")).keys() == {b"gone", b"same", b"other", b"deleted"}
         role.ownership.apply_control(await sources.link.control_source("s", resync=True))
         await sources.is_state("s", "LIVE")
@@ -325,7 +325,7 @@ async def test_revisions_evicted_while_away_are_a_gap_or_stop_the_source(
         if policy == "STOP":
             await sources.is_state("s", "CURSOR_EXPIRED")
             assert (await sources.link.get_source("s")).report.reason.startswith(
-                f"revisions 2 to 4 left bucket {bucket_name}, or were overwritten, before they were read; `eddyline"
+                f"revisions 2 to 4 of bucket {bucket_name} were removed or overwritten before they were read; `eddyline"
             )
             assert await sources.fold("t") == {b"a": b"1"}
             role.ownership.apply_control(await sources.link.control_source("s", resync=True))

@@ -39,21 +39,21 @@ def test_definitions_are_read_in_order() -> None:
     ("text", "words"),
     [
         ("[[source]", "not TOML"),
-        ("sources = 1", "unknown sources"),
+        ("sources = 1", "unknown keys sources"),
         ("source = 1", r"\[\[source\]\]"),
         ('[[source]]\nname = "a"\nbucket = "a"', "source 1 needs topic: "),
         ('[[source]]\ntopic = "a"', "source 1 needs name, bucket or stream: "),
-        ('[source]\nname = "a"', r"\[\[source\]\] in two brackets"),
-        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = 1', "source 1: topic is a text in quotes, not 1"),
-        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\nkind = "x"', "unknown kind"),
+        ('[source]\nname = "a"', r"\[\[source\]\] in double brackets"),
+        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = 1', "source 1: topic must be a string in quotes, not 1"),
+        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\nkind = "x"', "unknown keys kind"),
         ('[[source]]\nname = "-"\nbucket = "a"\ntopic = "a"', "source name"),
-        ('[[source]]\nname = "a"\nbucket = "a.b"\ntopic = "a"', "no bucket can be called"),
+        ('[[source]]\nname = "a"\nbucket = "a.b"\ntopic = "a"', "is not a valid bucket name"),
         ('[[source]]\nname = "a"\ntopic = "a"', "source 1 needs bucket or stream: "),
         ('[[source]]\nname = "a"\nbucket = "a"\nstream = "a"\ntopic = "a"', "not both"),
         ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\non_expired = "x"', "resync or stop"),
-        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\nsubjects = "x"', "list of texts"),
-        (TWO.replace('name = "routes"', 'name = "certs"'), "name certs to more than one"),
-        (TWO.replace('topic = "routes"', 'topic = "certs"'), "topic certs to more than one"),
+        ('[[source]]\nname = "a"\nbucket = "a"\ntopic = "a"\nsubjects = "x"', "list of strings"),
+        (TWO.replace('name = "routes"', 'name = "certs"'), "name certs in more than one"),
+        (TWO.replace('topic = "routes"', 'topic = "certs"'), "topic certs in more than one"),
     ],
 )
 def test_errors_name_their_place_in_the_file(text: str, words: str) -> None:
@@ -91,7 +91,7 @@ async def test_what_an_update_may_set_is_set_as_the_file_has_it(
         await file_of(TWO + there).ensure(link)
         now = file_of(TWO + added_text)
         existing = (await link.get_source("routes")).definition
-        assert "the next start of ingest sets what the file says" in now.drift(existing)
+        assert "the next start of ingest restores the file's values" in now.drift(existing)
         await now.ensure(link)
         existing = (await link.get_source("routes")).definition
         assert existing == parse_sources(TWO + added_text, "f")[1]
@@ -108,7 +108,7 @@ async def test_difference_in_a_fixed_field_is_kept_and_reported(caplog: pytest.L
         assert existing.bucket == "ROUTES-1"
         drift = other.drift(existing)
         assert "bucket ROUTES-1, not ROUTES-2" in drift
-        assert "delete the source and give the new one a topic of its own" in drift
+        assert "delete the source and create one with its own topic" in drift
     assert [told["reason"] for told in told_as("source differs from its file", caplog)] == [drift]
 
 

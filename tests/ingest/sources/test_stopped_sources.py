@@ -62,14 +62,12 @@ async def test_recreated_bucket_is_not_adopted_by_a_repair(
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
         code, output = await command.text("verify", "s", "--repair", "--settle-ms", "100")
         assert code == 1
-        assert (
-            f"3 keys differ, not repaired: s is STREAM_RECREATED: bucket {bucket_name} was deleted and made" in output
-        )
-        assert "; `eddyline source resync s` takes what there is now (" in output
+        assert f"3 keys differ, not repaired: s is STREAM_RECREATED: bucket {bucket_name} was recreated" in output
+        assert "; `eddyline source resync s` copies its present state (" in output
         code, objects = await command.run("verify", "s", "--settle-ms", "100")
         assert code == 1
         assert objects[-1]["source_status"] == "STREAM_RECREATED"
-        assert str(objects[-1]["source_reason"]).startswith(f"bucket {bucket_name} was deleted and made again")
+        assert str(objects[-1]["source_reason"]).startswith(f"bucket {bucket_name} was recreated")
         code, output = await command.text("verify", "s", "--settle-ms", "100")
         assert "; the source is STREAM_RECREATED: bucket" in output
         assert await is_not_requested(sources)
@@ -117,7 +115,7 @@ async def test_source_that_stopped_at_expired_revisions_is_not_repaired(sources:
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_EXPIRED")
         result = await repaired(sources, role)
-        assert result.trouble.startswith("s is CURSOR_EXPIRED: revisions 4 to 6 left bucket ")
+        assert result.trouble.startswith("s is CURSOR_EXPIRED: revisions 4 to 6 of bucket ")
         assert result.report.state == "CURSOR_EXPIRED"
     assert await is_not_requested(sources)
 

@@ -57,7 +57,7 @@ async def test_oversize_source_goes_on_when_it_gets_a_dead_letter_topic(sources:
     async with sources.ingest():
         await sources.is_state("s", "OVERSIZE")
         reason = (await sources.link.get_source("s")).report.reason
-        assert "`eddyline source update s --dead-letter-topic TOPIC` sets it aside" in reason
+        assert "set it aside with `eddyline source update s --dead-letter-topic TOPIC`" in reason
         # Said at another replica: the holder learns it with its renewal, long before it would look again by itself.
         await update_source(sources.link, "s", SourceChange(dead_letter_topic="letters"))
         await sources.until(lambda: _reached(sources, last), seconds=LEASE_MS / 1000 + 2)
@@ -188,7 +188,7 @@ async def test_dead_letter_topic_that_cannot_be_one_is_refused_and_nothing_is_ch
 def test_what_is_settled_is_refused_by_its_name_with_what_to_do(requested: dict[str, object], field: str) -> None:
     definition = apply_pb2.SourceDefinition(**requested)  # type: ignore[arg-type]  # one field of any type
     request = source_pb2.UpdateSourceRequest(source="s", definition=definition)
-    with pytest.raises(InvalidArgument, match="make another source, with a topic of its own") as refused:
+    with pytest.raises(InvalidArgument, match="create another source with its own topic") as refused:
         source_change_from_pb(request, KNOWN)
     assert refused.value.metadata == {"field": field}
 

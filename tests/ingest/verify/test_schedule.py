@@ -71,7 +71,7 @@ async def test_drift_is_logged_as_an_error_and_counted_and_stays_without_repair(
         assert (await sources.link.get_source("a")).control.resync_serial == 0
         await sources.until(lambda: _has(caplog, "source drifted"))
     entry = said(caplog, "source drifted")[0]
-    assert entry | {"differences": 1, "left": 1, "keys": "k3", "repair": "not asked for"} == entry
+    assert entry | {"differences": 1, "left": 1, "keys": "k3", "repair": "not requested"} == entry
     (level,) = {record.levelname for record in caplog.records if record.getMessage() == "source drifted"}
     assert level == "ERROR"
 

@@ -182,7 +182,7 @@ async def test_repair_without_a_holder_ends_with_the_reason(
     async with sources.ingest() as role:
         result = await verify_source(sources, role, repair=True)
     assert (result.repaired, result.left, result.left_count) == (False, None, 1)
-    assert result.trouble.startswith("the resync is not done after 0.5 s")
+    assert result.trouble.startswith("the resync did not finish within 0.5 s")
     assert (await sources.link.get_source("s")).control.resync_serial == 1
 
 

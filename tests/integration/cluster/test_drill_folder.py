@@ -60,4 +60,4 @@ async def test_drill_that_cannot_go_on_leaves_its_folder_and_states_where(tmp_pa
     (left,) = os.listdir(tmp_path)
     assert process.returncode == 1
     assert f"the folder is kept: {tmp_path / left}" in said.decode()
-    assert "keeps dying at its start" in said.decode()
+    assert "fails at each start" in said.decode()

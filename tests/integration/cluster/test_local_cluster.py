@@ -239,7 +239,7 @@ async def test_append_that_is_interrupted_or_terminated_states_how_much_is_in(tm
                     stderr=asyncio.subprocess.DEVNULL,
                 )
             append.send_signal(number)
-            said = b"eddyline: stopped: 1 line is acknowledged (go on with the same input and --skip 1)\n"
+            said = b"eddyline: stopped: 1 line is acknowledged (continue with the same input and --skip 1)\n"
             assert await append.stderr.read() == said
             assert await append.wait() == code
         await cluster.end(signal.SIGINT)
@@ -262,7 +262,7 @@ async def test_sources_that_ingest_refuses_end_the_start_with_its_words(tmp_path
     sources.write_text('[[source]]\nname = "a"\n')
     code, _, err = await run("up", "--free-ports", "--data", str(tmp_path / "data"), "--sources", str(sources))
     assert code == 1
-    assert "ingest keeps dying at its start: eddyline ingest: " in err
+    assert "ingest fails at each start: eddyline ingest: " in err
     assert "sources.toml" in err
 
 

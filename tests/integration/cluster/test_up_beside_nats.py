@@ -124,7 +124,7 @@ async def test_a_wrong_password_ends_the_start_with_one_line(tmp_path: Path) -> 
         url = f"nats://ingest:wrong-word@{server.address}"
         code, out, err = await run("up", "--free-ports", "--data", str(tmp_path / "data"), "--nats", url)
     assert code == 1
-    assert "refuses our credentials" in err
+    assert "refuses the credentials" in err
     assert "Traceback" not in err
     assert "wrong-word" not in out + err
 

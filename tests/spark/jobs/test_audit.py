@@ -89,9 +89,9 @@ async def test_entries_that_were_changed_behind_the_log_are_detected(spark: Spar
         routes = topics[0]
         assert routes["differing"] == 3
         assert routes["findings"] == [
-            "key 'key-7' differs in its value, of seq 1908",
-            "key 'key-8' is not in the fold; base and log have it, of seq 1909",
-            "key 'never' is in the fold, of seq 17; base and log do not have it",
+            "key 'key-7' differs in its value, at seq 1908",
+            "key 'key-8' is not in the fold; base and log have it at seq 1909",
+            "key 'never' is in the fold at seq 17; base and log do not have it",
         ]
 
 

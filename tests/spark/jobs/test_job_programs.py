@@ -104,11 +104,11 @@ def test_a_number_out_of_its_bounds_is_reported_with_its_flag(
         (
             "fold_as_of",
             ["--as-of-seq", "5", "--topic", "a,b"],
-            "--as-of-seq: it is of one topic; with several give --as-of-time",
+            "--as-of-seq: it is for one topic; for several give --as-of-time",
         ),
         ("export", ["--records-per-file", "0"], "--records-per-file: '0' is not a whole number"),
         ("export", ["--bytes-per-file", "-1"], "--bytes-per-file: '-1' is not a whole number"),
-        *((name, ["--topic", "a,b*"], "--topic: a prefix goes alone") for name in JOBS),
+        *((name, ["--topic", "a,b*"], "--topic: give one prefix") for name in JOBS),
         *((name, ["--key-file", "/nowhere/key"], "--key-file: ") for name in JOBS),
     ],
 )

@@ -232,10 +232,10 @@ def test_a_load_that_failed_goes_on_and_one_that_is_done_reads_nothing(topic: To
 @pytest.mark.parametrize(
     ("names", "given", "named"),
     [
-        ((), ("nowhere",), "nowhere: there is no such file or folder"),
+        ((), ("nowhere",), "nowhere: no such file or folder"),
         (("a/x.csv",), ("a/x.csv",), "give --input-format"),
         (("a/_SUCCESS", "a/.hidden.jsonl", "a/x.csv"), ("a",), "0 files"),
-        (("a/x.jsonl", "b/x.jsonl"), ("a", "b"), "are both called x.jsonl"),
+        (("a/x.jsonl", "b/x.jsonl"), ("a", "b"), "are both x.jsonl"),
     ],
 )
 def test_inputs_that_cannot_be_loaded_are_refused(

@@ -54,7 +54,7 @@ def test_sigterm_while_folds_are_compared_ends_an_audit_as_stopped(
     told = errors.read_text()
     assert (running.returncode, said) == (128 + signal.SIGTERM, "")
     assert "Traceback" not in told
-    assert told.splitlines()[-1] == "audit: stopped; a second run goes on with what is left"
+    assert told.splitlines()[-1] == "audit: stopped; run it again to continue"
 
 
 def test_ctrl_c_ends_stats_without_a_traceback_of_any_process(killable_store: KillableStore, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_ctrl_c_ends_stats_without_a_traceback_of_any_process(killable_store: Ki
     assert (running.returncode, said) == (128 + signal.SIGINT, "")
     assert "Traceback" not in told
     # Ctrl-C reaches the workers too: on a busy machine the JVM's line about one that went may come behind ours.
-    assert told.splitlines().count("stats: stopped; a second run goes on with what is left") == 1
+    assert told.splitlines().count("stats: stopped; run it again to continue") == 1
 
 
 def test_a_job_that_fails_gives_the_reason_in_its_last_line(killable_store: KillableStore, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ async def test_wrong_key_fails_on_the_driver_and_names_the_option(spark: SparkSe
             assert "opaque-4711" not in str(raised.value)
         with pytest.raises(PySparkException, match="PermissionDenied"):
             write(rows(spark), store.place(keyFile=str(store.key_file(READER))))
-        with pytest.raises(PySparkException, match=r"without TLS, for which there are the options tls and tlsCa"):
+        with pytest.raises(PySparkException, match=r"without TLS: options tls, tlsCa"):
             load(spark, {"store": store.address, "key": secret_of(HOLDER), "patienceSeconds": "1"})
 
 

@@ -82,10 +82,10 @@ def test_tls_is_used_where_any_of_its_options_sets_it(tmp_path: Path) -> None:
         ({"tls": "perhaps"}, "option tls: 'perhaps' is not one of"),
         ({"tls": "no", "tlsCa": "ca.pem"}, "option tlsCa: it does not go with tls=no"),
         ({"tlsCa": "/nowhere/ca.pem"}, "option tlsCa: /nowhere/ca.pem cannot be read"),
-        ({"tlsCert": "a.pem"}, "option tlsCert: it goes with tlsKey"),
-        ({"tlsKey": "a.key"}, "option tlsKey: it goes with tlsCert"),
+        ({"tlsCert": "a.pem"}, "option tlsCert: it needs tlsKey"),
+        ({"tlsKey": "a.key"}, "option tlsKey: it needs tlsCert"),
         ({"tlsCert": "/nowhere/a.pem", "tlsKey": "a.key"}, "option tlsCert: /nowhere/a.pem cannot be read"),
-        ({"keyfiles": "a.key"}, "option keyfiles: it is not known"),
+        ({"keyfiles": "a.key"}, "option keyfiles: it is unknown"),
     ],
 )
 def test_faults_are_named_and_no_secret_is_printed(given: dict[str, str], named: str) -> None:
@@ -117,8 +117,8 @@ def test_options_travel_with_what_their_files_held_and_show_no_secret(tmp_path: 
 def test_unreachable_role_is_reported_with_its_dial_options(tmp_path: Path) -> None:
     ca = str(Authority(tmp_path / "certificates").own.certificate)
     for access, how in (
-        (NO_ACCESS, "without TLS, for which there are the options tls and tlsCa"),
-        (read_access(AccessOptions(tls_ca=ca), {}), "by TLS, without a certificate of its own: options tlsCa"),
+        (NO_ACCESS, "without TLS: options tls, tlsCa"),
+        (read_access(AccessOptions(tls_ca=ca), {}), "with TLS, without a client certificate: options tlsCa"),
     ):
         with (
             Cluster(["127.0.0.1:1"], patience_s=0, access=access) as cluster,

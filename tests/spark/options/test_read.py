@@ -107,12 +107,12 @@ def test_what_cannot_be_is_refused_by_the_options_name(option: str, more: dict[s
     ("given", "meant"), [("startingseqs", "startingSeq"), ("on_gap", "onGap"), ("topcs", "topics")]
 )
 def test_an_option_that_is_near_one_is_refused_with_that_one(given: str, meant: str) -> None:
-    with pytest.raises(EddylineError, match=rf"option {given}: it is not known; did you mean {meant}\? a read knows"):
+    with pytest.raises(EddylineError, match=rf"option {given}: it is unknown; did you mean {meant}\? a read has"):
         parse_options(PLACE | {given: "1"})
 
 
 def test_an_option_that_is_near_none_is_refused_with_all_there_are() -> None:
-    with pytest.raises(EddylineError, match="option zzz: it is not known; a read knows asOfPartitions, "):
+    with pytest.raises(EddylineError, match="option zzz: it is unknown; a read has asOfPartitions, "):
         parse_options(PLACE | {"zzz": "1"})
 
 

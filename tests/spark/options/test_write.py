@@ -45,7 +45,7 @@ def test_a_named_write_refuses_other_rows_unless_it_has_the_option() -> None:
         ({**NEEDED, "batchRecords": "999"}, "option batchRecords: '999' is not a whole number from 1000 to 10000"),
         ({**NEEDED, "batchBytes": "x"}, "option batchBytes"),
         ({**NEEDED, "patienceSeconds": "0"}, "option patienceSeconds"),
-        ({**NEEDED, "topics": "t"}, "option topics: it is not known"),
+        ({**NEEDED, "topics": "t"}, "option topics: it is unknown"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], named: str) -> None:

@@ -96,7 +96,7 @@ async def test_a_point_in_time_is_the_last_record_at_or_before_it(spark: SparkSe
         frame = await asyncio.to_thread(read, spark, address, topic="routes", kind="asOf", as_of_time=at_ms)
         assert expected is not None
         assert [row["data"] for row in await rows_of(frame)] == [expected.data]
-        with pytest.raises(AnalysisException, match="asOfTimestamp: this moment has not passed"):
+        with pytest.raises(AnalysisException, match="asOfTimestamp: this time has not passed"):
             await asyncio.to_thread(read, spark, address, topic="routes", kind="asOf", as_of_time=4_102_444_800_000)
         with pytest.raises(AnalysisException, match="asOfSeq: 99 is above the head"):
             await asyncio.to_thread(read, spark, address, topic="routes", kind="asOf", as_of_seq=99)
@@ -117,5 +117,5 @@ async def test_key_prefixes_choose_keys_of_a_fold(spark: SparkSession, tmp_path:
 async def test_a_topic_without_a_fold_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     async with store_and_client(tmp_path) as (address, client):
         await client.create_topic("log", Kind.LOG)
-        with pytest.raises(PySparkException, match="topic log is no KV topic"):
+        with pytest.raises(PySparkException, match="topic log is not a KV topic"):
             await asyncio.to_thread(read, spark, address, topic="log", kind="fold")

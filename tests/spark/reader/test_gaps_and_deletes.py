@@ -116,7 +116,7 @@ async def test_a_topic_made_again_after_the_load_is_refused(spark: SparkSession,
         frame = await asyncio.to_thread(read, spark, address, topic="routes")
         await client.delete_topic("routes")
         with pytest.raises(
-            PySparkException, match=r"topic routes of epoch 1, .* is gone: it was deleted\. Begin the read again"
+            PySparkException, match=r"topic routes of epoch 1, .* is gone: it was deleted\. Start the read again"
         ):
             await count_of(frame)
         await client.create_topic("routes", Kind.LOG)
@@ -136,5 +136,5 @@ async def test_a_fold_that_one_key_is_missing_of_is_refused_as_a_whole_with_the_
         with pytest.raises(PySparkException) as refusal:
             await count_of(frame)
         told = str(refusal.value)
-        assert "option asOfSeq, asOfTimestamp: topic routes does not give all of its keys as of this point" in told
+        assert "option asOfSeq, asOfTimestamp: topic routes no longer has all values of this point" in told
         assert "this key" not in told

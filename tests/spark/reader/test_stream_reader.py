@@ -112,7 +112,7 @@ async def test_a_topic_made_again_or_set_back_ends_it_and_gives_advice(tmp_path:
         reader = reader_of(address)
         start = await asyncio.to_thread(reader.initialOffset)
         ahead: Offset = {**start, "b": {"epoch": 2, "seq": 9}}
-        with pytest.raises(CursorAhead, match="topic b: the checkpoint is at seq 9, and the head is 0"):
+        with pytest.raises(CursorAhead, match="topic b: the checkpoint is at seq 9, above the head 0"):
             await asyncio.to_thread(reader.latestOffset, ahead, ALL)
         await client.delete_topic("a")
         await client.create_topic("a", Kind.LOG)

@@ -26,7 +26,7 @@ def test_the_bytes_of_a_position_are_these() -> None:
 
 @pytest.mark.parametrize("position", [b"else", b"\x02" + bytes(33), b"\x01\x02" + bytes(32)])
 def test_what_no_writer_of_ours_stored_is_refused(position: bytes) -> None:
-    with pytest.raises(InvalidArgument, match="writer w stands at a position that no Spark writer made"):
+    with pytest.raises(InvalidArgument, match="the position of writer w was not written by Spark"):
         decoded(position, writer="w")
 
 

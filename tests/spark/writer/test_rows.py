@@ -141,7 +141,7 @@ def test_a_wrong_row_is_reported_with_its_ordinal(
     ("schema", "kind", "named"),
     [
         (pa.schema([("data", pa.binary()), ("seq", pa.int64()), ("ts", pa.int64())]), Kind.LOG, "leave out seq, ts"),
-        (pa.schema([("value", pa.binary())]), Kind.LOG, "column value: it is not known"),
+        (pa.schema([("value", pa.binary())]), Kind.LOG, "column value: it is unknown"),
         (pa.schema([("data", pa.int64())]), Kind.LOG, "column data: it has type int64, expected: binary or string"),
         (pa.schema([("data", pa.binary()), ("tag", pa.binary())]), Kind.LOG, "column tag: it has type binary"),
         (pa.schema([("data", pa.binary()), ("source_ts", pa.timestamp("us"))]), Kind.LOG, "timestamp (with a zone)"),
@@ -149,7 +149,7 @@ def test_a_wrong_row_is_reported_with_its_ordinal(
         (
             pa.schema([("data", pa.binary()), ("source_ts", pa.timestamp("us", "UTC")), ("source_ts_ns", pa.int64())]),
             Kind.LOG,
-            "column source_ts: it is there beside source_ts_ns",
+            "column source_ts: source_ts_ns is also given",
         ),
         (pa.schema([("data", pa.binary())]), Kind.KV, "column key: it is missing: topic t is of kind KV"),
         (pa.schema([("tag", pa.utf8())]), Kind.LOG, "column data: it is missing, and so is key; found: tag"),

@@ -139,15 +139,15 @@ async def test_a_row_that_is_too_large_fails_the_write_by_its_place(spark: Spark
     [
         (
             ("data", {"topic": "nowhere"}, "append"),
-            "there is no topic nowhere: make it first, or give option createTopic",
+            "topic nowhere does not exist: create it first, or give option createTopic",
         ),
-        (("data", {"topics": "t"}, "append"), "option topics: it is not known"),
+        (("data", {"topics": "t"}, "append"), "option topics: it is unknown"),
         (("data", {"createTopic": "KV"}, "append"), "option createTopic: topic"),
         (("data", {}, "overwrite"), "mode overwrite"),
-        (("data, 1 AS value", {}, "append"), "column value: it is not known"),
-        (("data, 1 AS seq", {}, "append"), "column seq: it is the store's to give"),
+        (("data, 1 AS value", {}, "append"), "column value: it is unknown"),
+        (("data, 1 AS seq", {}, "append"), "column seq: the store sets it"),
         (("1 AS data", {}, "append"), "column data: it has type int32"),
-        (("data, now() AS source_ts, 1 AS source_ts_ns", {}, "append"), "column source_ts: it is there beside"),
+        (("data, now() AS source_ts, 1 AS source_ts_ns", {}, "append"), "column source_ts: source_ts_ns is also given"),
     ],
 )
 async def test_what_cannot_be_written_is_refused_before_it_begins(

@@ -48,7 +48,7 @@ def access_from_args(arguments: argparse.Namespace, environ: Mapping[str, str]) 
         return access_of_environment(environ, **given)
     except AccessInvalid as error:
         names = ", ".join(ENVIRONMENT.values())
-        advice = f"look at --key-file, --tls-ca, --tls-cert, --tls-key, or what is set of {names}"
+        advice = f"check --key-file, --tls-ca, --tls-cert, --tls-key and the variables {names}"
         raise CommandError(str(error), advice, exit_code=EXIT_USAGE) from None
 
 

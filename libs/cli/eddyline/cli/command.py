@@ -156,7 +156,7 @@ def addresses(text: str) -> str:
 
 
 def add_epoch(
-    parser: argparse.ArgumentParser, *, otherwise: str = "is told as a gap RECREATED, and read from its first record"
+    parser: argparse.ArgumentParser, *, otherwise: str = "is reported as a gap RECREATED and read from its first record"
 ) -> None:
     """Add the option that says of which topic the seq of --after is."""
     parser.add_argument(

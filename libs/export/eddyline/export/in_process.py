@@ -77,7 +77,7 @@ def check_target(out: OutDir) -> None:
     if out.has_entries("") and not out.exists(STATE):
         raise WorkRefused(
             "TARGET_NOT_EMPTY",
-            f"{out.out} is not empty and holds no export: name a new directory, or one that an export made",
+            f"{out.out} is not empty and holds no export: give a new directory, or one that an export created",
         )
 
 
@@ -85,6 +85,6 @@ def _topics(cluster: Cluster, names: Sequence[str]) -> list[topic_pb2.Topic]:
     if len(names) == 1 and names[0].endswith("*"):
         matching = cluster.list_topics(names[0][:-1])
         if not matching:
-            raise TopicNotFound(f"no topic's name begins with {names[0][:-1]!r}", topic=names[0])
+            raise TopicNotFound(f"no topic name begins with {names[0][:-1]!r}", topic=names[0])
         return matching
     return [cluster.get_topic(name) for name in names]

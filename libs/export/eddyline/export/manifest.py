@@ -125,7 +125,7 @@ def topic_dir(topic: str) -> str:
     """
     name = f"topic={quote(topic, safe='')}"
     if len(name) > NAME_BYTES_MAX:
-        raise InvalidArgument(f"the name of topic {topic} is too long for a directory's", field="topic")
+        raise InvalidArgument(f"the name of topic {topic} is too long for a directory name", field="topic")
     return name
 
 
@@ -207,8 +207,8 @@ def history_of(topic: str, names: Iterable[str]) -> History:
             span = Span(topic, *(int(text) for text in match.groups()))
             if spans and spans[-1].epoch == span.epoch and spans[-1].end_seq != span.first_seq:
                 raise DataCorrupt(
-                    f"exports of topic {topic} do not join on: {spans[-1].end_seq} is next, and {span.first_seq} follows"
-                    f" ({name}). A manifest is missing",
+                    f"a manifest of topic {topic} is missing: seq {spans[-1].end_seq} is next, but {name} starts at"
+                    f" {span.first_seq}",
                     file=name,
                 )
             spans.append(span)
@@ -244,7 +244,7 @@ def plan_from_json(content: bytes, name: str) -> Plan:
         created_ms = int(found["created_ms"])
         span = Span(str(found["topic"]), int(found["epoch"]), int(found["first_seq"]), int(found["end_seq"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataCorrupt(f"{name} is no plan: {error}", file=name) from error
+        raise DataCorrupt(f"{name} is not a plan: {error}", file=name) from error
     if not _covers(span, splits):
         raise DataCorrupt(f"{name}: its splits do not cover its range", file=name)
     return Plan(span, splits, created_ms)

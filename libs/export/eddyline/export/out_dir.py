@@ -44,7 +44,7 @@ class OutDir:
             if "://" in out:
                 self._fs, self._root = fs.FileSystem.from_uri(out)
         except (ValueError, OSError) as error:
-            raise InvalidArgument(f"{out} is no directory that can be written to: {error}", field="out") from error
+            raise InvalidArgument(f"{out} is not a writable directory: {error}", field="out") from error
         self._is_local = isinstance(self._fs, fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
@@ -139,7 +139,7 @@ class OutDir:
                 try:
                     os.rename(self.path(staging), self.path(name))
                 except OSError as error:
-                    raise FileExistsError(f"{self.path(name)} is there") from error
+                    raise FileExistsError(f"{self.path(name)} exists already") from error
                 _sync(self.path(directory))
             else:
                 self._fs.move(self.path(staging), self.path(name))

@@ -50,7 +50,7 @@ class PartFiles:
         while part is not None:
             if day is not None and part[0] <= day:
                 raise DataCorrupt(
-                    f"topic {self._piece.topic}: records of {_shown(part[0])} behind those of {_shown(day)}"
+                    f"topic {self._piece.topic}: records of {_shown(part[0])} after those of {_shown(day)}"
                 )
             day, first = part
             following: list[tuple[int, pa.RecordBatch]] = []

@@ -158,7 +158,7 @@ class ExportRun:
         if history.bookmark(topic.epoch) is None and (before := history.other_epoch(topic.epoch)) is not None:
             done.recreated_from = before
             self._tell(
-                f"{topic.name}: made again since the last export: epoch {topic.epoch}, not {before}. It begins anew"
+                f"{topic.name}: recreated since the last export: epoch {topic.epoch}, not {before}; restarting its export"
             )
         self._check_identity(topic, history)
         while (plan := self._next_plan(topic, end_seq)) is not None:
@@ -249,7 +249,7 @@ class ExportRun:
             if size != file.bytes:
                 raise WorkRefused(
                     "FILE_CHANGED",
-                    f"{file.name} was written with {file.bytes} bytes and has {size}: somebody else writes here. Run again",
+                    f"{file.name} was written with {file.bytes} bytes, has {size}: another process writes here; run again",
                 )
 
     def _remove_leftovers(self, manifest: Manifest) -> None:
@@ -269,7 +269,7 @@ class ExportRun:
             raise WorkRefused(
                 GAP_REFUSED,
                 f"topic {topic} was deleted before seq {span.first_seq} to {span.end_seq - 1} of its epoch {epoch} were all"
-                " exported. --on-gap warn or rows closes this range with what there is of it, and goes on",
+                " exported. --on-gap warn or rows closes this range with the exported part and continues",
             )
         kept = _kept_parts(self._out, plan)
         rows = sum(file.rows for file in kept)
@@ -305,7 +305,7 @@ def _manifest_of(plan: Plan, lines: Sequence[Line]) -> Manifest:
         lost += [LostRange(**gap) for gap in told]
     rows, gaps, deleted = (sum(count_in(line, name) for line in ordered) for name in ("rows", "gaps", "deleted"))
     if rows + gaps + deleted != plan.span.length:
-        raise Internal(f"topic {plan.span.topic}: {rows} + {gaps} + {deleted} do not make up {plan.span.length}")
+        raise Internal(f"topic {plan.span.topic}: {rows} + {gaps} + {deleted} do not add up to {plan.span.length}")
     gap_rows = sum(count_in(line, "gap_rows") for line in ordered)
     return Manifest(plan.span, rows, gaps, deleted, tuple(parts), tuple(lost[: files.LOST_LISTED_MAX]), gap_rows)
 

@@ -66,7 +66,7 @@ class SplitFiles:
                 raise WorkRefused(
                     GAP_REFUSED,
                     f"topic {topic}: seq {lost.first_seq} to {lost.last_seq} lost ({lost.reason})."
-                    " --on-gap says what to do: warn (go on; the manifest has it) or rows (go on, with a row of op GAP too)",
+                    " Set --on-gap: warn (continue and list it in the manifest) or rows (also write a row of op GAP)",
                 )
             else:
                 gaps.append(item)

@@ -134,7 +134,7 @@ class ResumeTokens:
         if version == _FIRST_VERSION:
             return self._decode_first(token)
         if token and version != TOKEN_VERSION:
-            raise _invalid(f"its version is {version}, known is {TOKEN_VERSION}", version=version)
+            raise _invalid(f"its version is {version}; this version reads {TOKEN_VERSION}", version=version)
         body, checksum = token[: -_U64.size], token[-_U64.size :]
         if len(token) <= _U64.size or checksum != _U64.pack(_hash(body)):
             raise _invalid("its checksum is wrong")
@@ -145,10 +145,10 @@ class ResumeTokens:
             if entry is None:
                 continue
             if entry.signature != signature_hash:
-                raise _mismatch(f"has other filters or options of topic {name}", topic=name)
+                raise _mismatch(f"is for other filters or options of topic {name}", topic=name)
             resumes[name] = entry.position.of(name)
         if not resumes:
-            raise _mismatch("has none of these topics")
+            raise _mismatch("is for none of these topics")
         return resumes
 
     def _decode_first(self, token: bytes) -> dict[str, Resume]:
@@ -160,12 +160,12 @@ class ResumeTokens:
         while offset < len(token):
             position, offset = _decode_position(token, offset)
             if len(positions) == TOPICS_MAX:
-                raise _invalid("an entry is none of ours")
+                raise _invalid("an entry is invalid")
             positions.append(position)
         if not positions:
             raise _invalid("its length is wrong")
         if fingerprint != _hash(b"".join(map(_signature_bytes, self._canonical))):
-            raise _mismatch("has other topics or filters")
+            raise _mismatch("is for other topics or filters")
         if len(positions) != len(self._canonical):
             raise _invalid("its number of topics is wrong")
         return {one.topic: position.of(one.topic) for one, position in zip(self._canonical, positions, strict=True)}
@@ -203,7 +203,7 @@ def _entries(body: bytes) -> dict[int, _TokenEntry]:
         name, signature = _TOPIC.unpack_from(body, offset)
         position, offset = _decode_position(body, offset + _TOPIC.size)
         if name in entries or len(entries) == TOPICS_MAX:
-            raise _invalid("an entry is none of ours")
+            raise _invalid("an entry is invalid")
         entries[name] = _TokenEntry(signature, position)
     if not entries:
         raise _invalid("its length is wrong")
@@ -227,9 +227,9 @@ def _decode_position(token: bytes, offset: int) -> _DecodedPosition:
         size = int.from_bytes(token[offset:start], "little")
         after_key, offset = token[start : start + size], start + size
         if not 0 < size <= AFTER_KEY_BYTES_MAX or len(after_key) < size:
-            raise _invalid("a key in it is none of ours")
+            raise _invalid("a key in it is invalid")
     if not _fits(epoch, seq, state):
-        raise _invalid("an entry is none of ours")
+        raise _invalid("an entry is invalid")
     return _DecodedPosition(_TopicPosition(epoch, seq, state, after_key), offset)
 
 
@@ -263,5 +263,5 @@ def _invalid(why: str, **metadata: int) -> ResumeTokenInvalid:
 
 
 def _mismatch(why: str, **metadata: str) -> ResumeTokenMismatch:
-    message = f"the resume token {why}; ask for what it was given with, or leave it out"
+    message = f"the resume token {why}; repeat the request that it belongs to, or leave it out"
     return ResumeTokenMismatch(message, field="resume_token", **metadata)

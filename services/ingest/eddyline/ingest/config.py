@@ -79,7 +79,7 @@ class IngestSettings:
         if len(self.nats_inbox_prefix) > INBOX_CHARS_MAX or not _INBOX.fullmatch(self.nats_inbox_prefix):
             raise SettingsError(
                 f"{PREFIX}NATS_INBOX_PREFIX is {self.nats_inbox_prefix[:INBOX_CHARS_MAX]!r}, not a subject of at most "
-                f"{INBOX_CHARS_MAX} characters without wildcards: _INBOX_me where _INBOX_me.> may be subscribed to"
+                f"{INBOX_CHARS_MAX} characters without wildcards: _INBOX_me if ingest may subscribe to _INBOX_me.>"
             )
         if len(self.holder.encode()) > HOLDER_BYTES_MAX:
             raise SettingsError(f"{PREFIX}HOLDER has more than {HOLDER_BYTES_MAX} bytes")

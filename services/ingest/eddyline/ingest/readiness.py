@@ -47,7 +47,7 @@ class Readiness:
         """Reasons of unreadiness; empty if ready."""
         missing = []
         if not self.nats_connected:
-            missing.append(NatsUnreachable.reason + (" (it refuses our credentials)" if self._nats_refused else ""))
+            missing.append(NatsUnreachable.reason + (" (it refuses the credentials)" if self._nats_refused else ""))
         for shard, (reached, trouble) in enumerate(zip(self._reached, self._troubles, strict=True)):
             if not reached:
                 missing.append(trouble if len(self._reached) == 1 else f"{trouble} (shard {shard})")

@@ -56,16 +56,19 @@ class CheckpointState:
         if self.missing:
             names = ", ".join(f"offsets/{batch}" for batch in self.missing)
             told.append(
-                f"missing: {names}. Spark does not start a query without it: put it back from a copy, or go on anew:"
+                f"missing: {names}. Spark does not start a query without it: restore it from a copy, or continue"
+                " with a new checkpoint:"
             )
         if self.places_batch is not None:
             told += [f"  topic {topic}: read up to seq {seq}" for topic, seq in sorted(self.places.items())]
             told.append(
-                f"to go on behind batch {self.places_batch} take a new, empty checkpoint and the option"
+                f"to continue after batch {self.places_batch}, use a new, empty checkpoint and the option"
                 f" startingSeq={self.starting_seq}"
             )
             if self.committed and self.places_batch < self.committed[-1]:
-                told.append(f"what batches {self.places_batch + 1} to {self.committed[-1]} had read comes again then")
+                told.append(
+                    f"the records of batches {self.places_batch + 1} to {self.committed[-1]} are then read again"
+                )
         return told
 
 
@@ -78,7 +81,7 @@ def read_checkpoint(location: str) -> CheckpointState:
     system, root = fs.FileSystem.from_uri(location) if "://" in location else (fs.LocalFileSystem(), location)
     planned, committed = _batches(system, f"{root}/offsets"), _batches(system, f"{root}/commits")
     if not planned and not committed:
-        raise NoCheckpoint(f"{location} has no offsets and no commits: it is no checkpoint, or an empty one")
+        raise NoCheckpoint(f"{location} has no offsets and no commits: it is not a checkpoint, or it is empty")
     last = max((*planned, *committed))
     # Spark needs the last two, and keeps a hundred.
     wanted = range(max(0, last - 1), last + 1)
@@ -107,7 +110,7 @@ def _places(system: fs.FileSystem, path: str) -> dict[str, int]:
         except (ValueError, TypeError, KeyError, AttributeError):
             continue  # of another source of the same query
     if not places:
-        raise NoCheckpoint(f"{path} tells of no topic of this source")
+        raise NoCheckpoint(f"{path} has no topic of this source")
     return places
 
 

@@ -52,7 +52,7 @@ async def test_bad_line_is_reported_with_number_and_progress(tmp_path: Path, mon
         assert caught.value.exit_code == 1
         assert caught.value.message.startswith("line 5: not a JSON record: unknown field 'dat'")
         assert caught.value.message.endswith("; 2 lines are acknowledged")
-        assert caught.value.advice.endswith("mend it, then go on with the same input and --skip 4")
+        assert caught.value.advice.endswith("correct it, then continue with the same input and --skip 4")
         assert [line["data"] for line in (await command.run("read", "log"))[1]] == ["a", "b"]
 
 
@@ -84,7 +84,7 @@ async def test_refused_line_is_reported_with_number_and_safe_advice(
         assert caught.value.message.startswith("line 3: KEY_REQUIRED")
         assert caught.value.message.endswith("; 1 line is acknowledged")
         assert caught.value.advice.startswith("give one with --key")
-        assert caught.value.advice.endswith("; go on with the same input and --skip 1")
+        assert caught.value.advice.endswith("; continue with the same input and --skip 1")
 
 
 async def test_empty_input_is_nothing_to_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ async def test_interrupted_append_prints_progress(
             appending = group.create_task(command.run("append", "log"))
             await going_on.wait()
             appending.cancel()
-    assert "stopped: 1 line is acknowledged (go on with the same input and --skip 1)\n" in capsys.readouterr().err
+    assert "stopped: 1 line is acknowledged (continue with the same input and --skip 1)\n" in capsys.readouterr().err
 
 
 async def test_missing_topic_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ async def test_state_prints_its_age(path: Path) -> None:
     assert state.pop("file_bytes") > 100
     assert state == {"topic": "routes", "epoch": 7, "seq": 9, "entry_count": 4, "as_of_ms": AS_OF_MS, "deleted": False}
     _, text = await run("state", "--file", str(path), clock=clock, output_format="text")
-    assert "routes at 9: 4 live keys; level with the cluster as of 2023-11-14 22:13:20.000, 90 s ago" in text
+    assert "routes at 9: 4 live keys; caught up with the cluster as of 2023-11-14 22:13:20.000, 90 s ago" in text
 
 
 async def test_follow_waits_for_a_cluster_and_reports_it_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +114,7 @@ def test_a_damaged_file_ends_the_command_with_its_reason(path: Path, capsys: pyt
     assert f"DATA_CORRUPT: {path}, offset" in said
     assert "--rebuild" in said
     assert main(["edge", "follow", "routes", "--file", str(path), "--cluster", "127.0.0.1:9"]) == 1
-    assert "begin anew from the cluster with --rebuild" in capsys.readouterr().err
+    assert "rebuild it from the cluster with --rebuild" in capsys.readouterr().err
 
 
 def test_foreign_file_is_never_offered_for_rebuild(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ async def test_find_by_time_or_time_not_reached(monkeypatch: pytest.MonkeyPatch)
     async with command_on_a_door(door, monkeypatch) as command:
         assert await command.text("find", "t", "--time", "1970-01-01T00:00:01.0001Z") == (
             0,
-            "6: `eddyline read t --after 5` begins with it\n",
+            "6: `eddyline read t --after 5` starts with it\n",
         )
         door.scripts["find_seq"] = SeqFound(10, False, 9, 5, 7)
         code, said = await command.run("find", "t", "--source-time", "-5")
@@ -91,7 +91,8 @@ async def test_settle_fold_prints_possible_losses(monkeypatch: pytest.MonkeyPatc
     door = ScriptedShard({"get_topic": INFO, "settle_fold": FoldSettled(True, 2, 5, STATE)})
     async with command_on_a_door(door, monkeypatch) as command:
         _, text = await command.text("settle-fold", "t", "--yes")
-        assert text == "t: settled at 9, from the base at 2 and the log from 5 on; missing is what only 3 to 4 wrote\n"
+        settled = "t: settled at 9, from the base at 2 and the log from 5 on"
+        assert text == f"{settled}; values written only by 3 to 4 are missing\n"
         door.scripts["settle_fold"] = FoldSettled(False, 0, 10, STATE)
         code, said = await command.run("settle-fold", "t", "--yes")
     assert (code, said[0]["settled"], said[0]["fold_seq"]) == (0, False, 9)

@@ -184,8 +184,8 @@ async def test_explain_prints_cost_and_watchers_and_opens_nothing(watching: Watc
         assert cost["snapshot"] is True
         assert (stream["event"], stream["seq"], stream["standing"]) == ("open_watch", 6, "LEVEL")
         _, text = await watching.command.text("watch", "t", "--start", "tail", "--explain")
-        assert "t  nothing is behind: level at 6" in text
-        assert "at 6, LEVEL: has all that there is" in text
+        assert "t  nothing to read: caught up at 6" in text
+        assert "at 6, LEVEL: caught up; the next record" in text
         await watching.store.link.delete_topic("t")
         await running
 

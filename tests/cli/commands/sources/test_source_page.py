@@ -14,7 +14,7 @@ DETAIL = SourceDetail(
     state_ms=3_700_000,
     decision="key sets compared: 2 deletes, resumed at 7",
     decision_ms=3_700_000,
-    warnings=("may miss revisions: it keeps 1 revision of a key, 64 are the most",),
+    warnings=("may miss revisions: it keeps 1 revision of a key; the maximum is 64",),
     drift_count=0,
     verified_ms=60_000,
 )
@@ -45,7 +45,7 @@ certs
   verified   1 min ago, equal
   policies   on-expired resync, on-recreated stop, what fits into no record goes to topic misfits
   copied by  one:7702, reported 0 s ago
-  warning    may miss revisions: it keeps 1 revision of a key, 64 are the most"""
+  warning    may miss revisions: it keeps 1 revision of a key; the maximum is 64"""
 
 
 def test_a_source_reads_like_a_page() -> None:
@@ -64,11 +64,9 @@ def test_stopped_source_prints_time_and_reason_first() -> None:
 def test_source_without_ingest_is_not_printed_as_live() -> None:
     away = replace(LIVE, holder="", reported_ms=35_000, from_store=True)
     assert state_text(away) == "not copied (was LIVE)"
-    assert "  state      not copied (was LIVE): no ingest holds it, what follows is as it was last reported\n" in page(
-        away
-    )
+    assert "  state      not copied (was LIVE): no ingest holds it; this page shows its last report\n" in page(away)
     assert warning_text(away) == "no ingest holds it, reported 35 s ago"
-    assert "copied by  nobody, reported 35 s ago; no ingest answers, this is what the store knows" in page(away)
+    assert "copied by  no ingest, reported 35 s ago; no ingest answers, this page is from the store" in page(away)
     new = replace(away, status="UNSPECIFIED", reported_ms=-1, detail=SourceDetail(), from_store=False)
     assert state_text(new) == "not copied yet"
     assert "verified   not under this lease" in page(new)

@@ -34,7 +34,7 @@ async def test_import_prints_the_topics_position(monkeypatch: pytest.MonkeyPatch
         code, text = await command.text("fold", "import", "new", "--from", "t", "--artifact", "one")
         _, said = await command.run("fold", "import", "new")
     assert code == 0
-    assert text == ("new: imported 3 entries of one; it is at 9; its source goes on from the artifact's position\n")
+    assert text == ("new: imported 3 entries of one; it is at 9; its source continues from the artifact's position\n")
     assert (said[0]["into"], said[0]["head_seq"], said[0]["position_set"]) == ("new", 9, True)
     assert door.asked[0] == ("import_fold", ("new",), {"from_topic": "t", "artifact": "one", "if_epoch": 0})
 

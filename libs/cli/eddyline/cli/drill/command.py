@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _LINE: Final = """
 A drill's line counts kills, records appended and acknowledged, revisions of the bucket acknowledged, watches that resumed,
-gaps told in the bucket's topic, and what it alone has to count:
+gaps in the bucket's topic, and what only this drill counts:
   rollback  of either round: revisions that NATS lost, keys that the topic kept, records that the resync wrote
-  takeover  revisions that NATS had acknowledged and nobody had applied at the kill, at most
+  takeover  revisions that NATS had acknowledged and ingest had not applied at the kill, at most
   leader    seconds from a kill until the source was LIVE and copied again, at most"""
 
 

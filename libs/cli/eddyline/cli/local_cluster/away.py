@@ -102,7 +102,7 @@ def is_unresolved(message: str) -> bool:
 
 def _said(name: str, address: str, message: str) -> str:
     if is_unresolved(message):
-        return f"the cluster tells its clients that {name} is at {address}, and that does not resolve here"
+        return f"the cluster's address of {name}, {address}, does not resolve here"
     return f"{name} at {address}: {plain_text(message).removeprefix('NOT_READY: ')}"
 
 

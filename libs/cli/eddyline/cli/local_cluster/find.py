@@ -64,7 +64,7 @@ def read_cluster_file(data: Path) -> ClusterFile | None:
         parts = {name: _part(loaded[name]) for name in (*ROLES, *more)}
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(
-            f"{path} is not a cluster file ({error!r})", "delete it; `eddyline up` writes it anew"
+            f"{path} is not a cluster file ({error!r})", "delete it; `eddyline up` writes it again"
         ) from None
     return ClusterFile(parts)
 
@@ -88,9 +88,9 @@ def cluster_address(asked: str, environ: Mapping[str, str], data: Path) -> str:
     found = read_cluster_file(data)
     if found is None:
         demo = data / DEMO
-        others = f"the demo's is there with --data {demo}; " if (demo / CLUSTER_FILE).exists() else ""
+        others = f"for the demo's cluster give --data {demo}; " if (demo / CLUSTER_FILE).exists() else ""
         raise CommandError(
-            f"no cluster is named and {data / CLUSTER_FILE} does not exist",
+            f"no cluster is given and {data / CLUSTER_FILE} does not exist",
             f"{others}start one with `eddyline up`, or give --cluster HOST:PORT or {ADDRESS_VARIABLE}",
         )
     return client_address({name: part.address for name, part in found.parts.items()})

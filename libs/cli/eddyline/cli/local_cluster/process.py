@@ -124,11 +124,11 @@ class ManagedProcess:
         while not self._ready.is_set():
             left_s = max(begun_s, self._moved_s) + timeout_s - self._clock.monotonic_s()
             if self._hopeless.is_set() or left_s <= 0:
-                what = "does not get on" if self._trouble else "keeps dying at its start"
+                what = "makes no progress" if self._trouble else "fails at each start"
                 if not self._hopeless.is_set():
-                    what = f"is not ready, and has got no further for {timeout_s:g} s"
+                    what = f"is not ready and made no progress for {timeout_s:g} s"
                 words = [self._trouble, self._last_words or last_log_line(self._data, self.spec.name)]
-                said = ": " + "; it last said: ".join(filter(None, words)) if any(words) else ""
+                said = ": " + "; its last log line: ".join(filter(None, words)) if any(words) else ""
                 raise CommandError(
                     f"{self.spec.name} {what}{said}",
                     f"read {log_path(self._data, self.spec.name)}",
@@ -246,7 +246,7 @@ class ManagedProcess:
 
     def _how_it_died(self, code: int) -> str:
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return f"{how}; last said: {self._last_words}" if self._last_words and code > 0 else how
+        return f"{how}; last log line: {self._last_words}" if self._last_words and code > 0 else how
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid:

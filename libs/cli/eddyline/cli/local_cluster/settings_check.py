@@ -49,8 +49,8 @@ def check_shards(data: Path, asked: int) -> None:
         return  # a new one, or one that the store itself refuses
     if made_with != asked:
         raise CommandError(
-            f"{data} has its topics on {made_with} store{'' if made_with == 1 else 's'}, and --shards {asked} is asked for: "
-            "their number is for a folder's life",
+            f"{data} has its topics on {made_with} store{'' if made_with == 1 else 's'}, but --shards is {asked}: "
+            "the number cannot change in a folder",
             f"give --shards {made_with}, or another folder with --data",
             exit_code=EXIT_USAGE,
         )
@@ -88,17 +88,17 @@ def client_of_own(arguments: argparse.Namespace, environ: Mapping[str, str]) -> 
         return CallerAccess()
     given = access_from_args(arguments, environ)
     if common.tls_cert and given.tls is None:
-        raise _lacks("ask for TLS by their authority", "TLS_CERT", "give --tls-ca, or set EDDYLINE_TLS_CA")
+        raise _lacks("TLS", "TLS_CERT", "give --tls-ca, or set EDDYLINE_TLS_CA")
     if common.tls_client_ca and (given.tls is None or given.tls.certificate is None):
         advice = "give --tls-cert and --tls-key, or set EDDYLINE_TLS_CERT and EDDYLINE_TLS_KEY"
-        raise _lacks("ask for a certificate", "TLS_CLIENT_CA", advice)
+        raise _lacks("a client certificate", "TLS_CLIENT_CA", advice)
     if common.keys_file and not given.key.metadata() and not common.tls_client_ca:
         advice = "give --key-file, or set EDDYLINE_KEY_FILE or EDDYLINE_KEY; of the scopes read, write, delete, admin"
-        raise _lacks("ask for a key", "KEYS_FILE", advice)
+        raise _lacks("a key", "KEYS_FILE", advice)
     # What they do not ask for is not shown: it is for another cluster.
     return CallerAccess(given.key if common.keys_file else CallerKey(), given.tls if common.tls_cert else None)
 
 
-def _lacks(do_what: str, setting: str, advice: str) -> CommandError:
-    said = f"the roles that this starts {do_what}, since {COMMON_PREFIX}{setting} is set, and none is given"
-    return CommandError(said, advice, exit_code=EXIT_USAGE)
+def _lacks(what: str, setting: str, advice: str) -> CommandError:
+    message = f"the roles of this cluster require {what}, since {COMMON_PREFIX}{setting} is set, but none is given"
+    return CommandError(message, advice, exit_code=EXIT_USAGE)

@@ -128,7 +128,7 @@ def _address(text: str) -> str:
 def _no_url() -> CommandError:
     # Not shown: what is no URL may hold a password anywhere.
     return CommandError(
-        "--nats is no URL of NATS",
+        "--nats is not a NATS URL",
         "give nats://[user:password@]host[:port] or tls://…, several with commas; percent-encode @ : / in a password",
         exit_code=EXIT_USAGE,
     )

@@ -56,9 +56,9 @@ def _object_of(text: bytes) -> dict[str, object]:
     if not isinstance(fields, dict):
         raise _WrongError("not an object")
     if "gap" in fields:
-        raise _WrongError("a gap, which is no record")
+        raise _WrongError("a gap, not a record")
     if "event" in fields:
-        raise _WrongError("an event of a watch, which is no record")
+        raise _WrongError("an event of a watch, not a record")
     unknown = sorted(fields.keys() - _TAKEN - _PASSED_OVER)
     if unknown:
         question = did_you_mean(unknown[0], _TAKEN)
@@ -124,7 +124,7 @@ def _utf8(text: str, what: str = "a name of meta") -> str:
 def _bytes_of(fields: Mapping[str, object], name: str) -> bytes | None:
     text, encoded = fields.get(name), fields.get(name + "_base64")
     if text is not None and encoded is not None:
-        raise _WrongError(f"{name} and {name}_base64 are both there")
+        raise _WrongError(f"{name} and {name}_base64 are both given")
     try:
         if encoded is not None:
             return base64.b64decode(str(encoded), validate=True)

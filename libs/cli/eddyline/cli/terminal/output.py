@@ -46,7 +46,7 @@ class ReaderGone(CommandError):
     """Nobody reads standard output any more (`| head` has what it wants): the end of the command, and no failure."""
 
     def __init__(self) -> None:
-        super().__init__("nobody reads standard output any more", exit_code=EXIT_OK)
+        super().__init__("the reader of standard output has closed it", exit_code=EXIT_OK)
 
 
 class Output:
@@ -319,7 +319,7 @@ def gap_line(gap: Gap) -> str:
 
 def _source_range(gap: Gap) -> str:
     if not gap.source_last:
-        return f"source revisions from {gap.source_first} on, nobody knows how many,"
+        return f"source revisions from {gap.source_first} on, in unknown number,"
     if gap.source_last == gap.source_first:
         return f"source revision {gap.source_first}"
     return f"source revisions {gap.source_first} to {gap.source_last}"

@@ -24,7 +24,7 @@ LINE_BYTES_MAX: Final = 4 << 20
 """A record of 1 MiB in base64 within a JSON line fits twice."""
 CHUNK_BYTES: Final = 1 << 16
 DASH_REFUSED: Final = (
-    "a VALUE of - is not taken: leave VALUE out to read standard input (a dash as value: printf - | … --file -)"
+    "a VALUE of - is not accepted: leave VALUE out to read standard input (a dash as value: printf - | … --file -)"
 )
 """Most commands read standard input for `-`: who means that would find a dash stored and the input dropped."""
 
@@ -87,7 +87,7 @@ async def stdin_value(bytes_max: int) -> bytes:
             while len(found) <= bytes_max and (some := await reader.read(CHUNK_BYTES)):
                 found += some
     if len(found) > bytes_max:
-        raise CommandError(f"standard input is longer than {bytes_max} bytes", "a value is that long at most")
+        raise CommandError(f"standard input is longer than {bytes_max} bytes", "that is the maximum of a value")
     return bytes(found)
 
 
@@ -105,7 +105,7 @@ async def value_of(path: Path, bytes_max: int) -> bytes:
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(content) > bytes_max:
-        raise CommandError(f"{path} is longer than {bytes_max} bytes", "a value is that long at most")
+        raise CommandError(f"{path} is longer than {bytes_max} bytes", "that is the maximum of a value")
     return content
 
 

@@ -127,7 +127,7 @@ class FoldFile:
 
     def _check_whole(self) -> None:
         if self._failed:
-            raise OSError(errno.EIO, "a write failed before: the file is to be opened again", str(self.path))
+            raise OSError(errno.EIO, "an earlier write failed: open the file again", str(self.path))
 
 
 class BaseWriter:
@@ -290,7 +290,7 @@ def _read_frames(
                 break
         body = body_of(window, at, end)
         if not apply_body(window, body, entries):
-            raise corrupt(path, offset, "a frame's items do not fill it")
+            raise corrupt(path, offset, "a frame is longer than its items")
         place = body.place
         offset += end - at
         at = end

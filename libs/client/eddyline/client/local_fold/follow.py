@@ -200,7 +200,7 @@ class Follower:
 
     def _expect(self, phase: _WatchPhase) -> None:
         if self._phase is not phase:
-            raise DataCorrupt(f"the watch brought what belongs to its {phase.value} in its {self._phase.value}")
+            raise DataCorrupt(f"the watch sent an event of its {phase.value} in its {self._phase.value}")
 
     def _place(self, position: Position) -> FoldPosition:
         known = self._keeper.place.as_of_ms if self._keeper.place is not None else 0

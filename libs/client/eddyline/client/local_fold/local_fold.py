@@ -124,7 +124,9 @@ class LocalFold:
             InvalidArgument: it is open for reading, or followed already. OSError: of the file system.
         """
         if self._keeper is None or self._follower is not None:
-            raise InvalidArgument("a local fold is followed once, by who opened it for that", field="follow")
+            raise InvalidArgument(
+                "a local fold can be followed once, and only if it was opened for writing", field="follow"
+            )
         self._follower = Follower(
             self._keeper,
             client,

@@ -53,7 +53,7 @@ def load_fold(
         live.measure()
         if scope.topic and file.head.scope != scope:
             raise InvalidArgument(
-                f"{path} is of {_text_of(file.head.scope)}, not of {_text_of(scope)}: give it another file",
+                f"{path} belongs to {_text_of(file.head.scope)}, not to {_text_of(scope)}: use another file",
                 field="path",
             )
     except BaseException:
@@ -200,7 +200,7 @@ class FoldStorage:
             DataCorrupt: it has another number. OSError: of the file system.
         """
         if count != len(self._base_live.entries):
-            raise DataCorrupt(f"a snapshot of {count} entries brought {len(self._base_live.entries)}")
+            raise DataCorrupt(f"a snapshot of {count} entries contained {len(self._base_live.entries)}")
 
         def work() -> None:
             base = self._base

@@ -43,7 +43,7 @@ def client_access(
         AccessInvalid.
     """
     if bool(tls_cert) is not bool(tls_key):
-        raise AccessInvalid("a certificate and its key go together; one of them is not given")
+        raise AccessInvalid("a certificate and its key go together: give both or neither")
     try:
         files = AccessFiles(key_file="" if key else key_file, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
         held = CallerKey(parse_secret(key.encode())) if key else files.key

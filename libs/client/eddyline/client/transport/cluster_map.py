@@ -127,7 +127,7 @@ class Deliveries:
         address = deliveries[self._turn % len(deliveries)]
         try:
             if not await self._cluster.ask(address, timeout_s=PROBE_TIMEOUT_S):
-                raise NotReady(f"{address} is of another cluster now")
+                raise NotReady(f"{address} belongs to another cluster now")
         except EddylineError as error:
             if error.code in STREAM_RETRYABLE:
                 self._turn += 1

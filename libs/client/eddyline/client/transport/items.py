@@ -68,8 +68,8 @@ class Items(Generic[T_co]):
             raise StopAsyncIteration
         if self._once and self._began:
             raise StreamOrder(
-                f"this iterator of {self._once} is spent: a read of it was cancelled or failed, and what is left of it "
-                f"is of a moment that is gone; call {self._once} again",
+                f"this iterator of {self._once} cannot continue: a read of it was cancelled or failed, and its point "
+                f"in time has passed; call {self._once} again",
                 call=self._once,
             )
         self._began = True

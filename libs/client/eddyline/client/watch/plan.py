@@ -162,7 +162,7 @@ class WatchPlan:
         """
         if heartbeat_ms and not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
             raise InvalidArgument(
-                f"heartbeat_ms is 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}",
+                f"heartbeat_ms must be 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}",
                 field="heartbeat_ms",
             )
         if not 1 <= len(topics) <= TOPICS_MAX:
@@ -187,8 +187,8 @@ class WatchPlan:
         size = self.request().ByteSize()
         if size > REQUEST_BYTES_MAX:
             raise InvalidArgument(
-                f"the watch has {size} bytes as one message, at most {REQUEST_BYTES_MAX}: watch fewer topics, or by fewer "
-                "or shorter filters",
+                f"the watch request has {size} bytes as one message, at most {REQUEST_BYTES_MAX}: use fewer topics, or "
+                "fewer or shorter filters",
                 field="topics",
                 sizeBytes=size,
                 limitBytes=REQUEST_BYTES_MAX,
@@ -257,7 +257,7 @@ class WatchPlan:
         request = self.unsettled()
         for topic in request.topics if request is not None else ():
             if topic.topic not in starts:
-                raise Internal(f"delivery did not say where topic {topic.topic} begins")
+                raise Internal(f"delivery returned no start of topic {topic.topic}")
             self._places[topic.topic].position = starts[topic.topic]
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:

@@ -194,7 +194,7 @@ class Watch:
                 frame = await call.read()
         except NotReady:
             if self._silent:
-                raise NotReady(f"no sign of life for {self._silence_s:g} s") from None
+                raise NotReady(f"no message for {self._silence_s:g} s") from None
             raise
         finally:
             timer.cancel()

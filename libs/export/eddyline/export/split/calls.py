@@ -281,7 +281,7 @@ class Cluster:
                     continue
                 if answer.shards:
                     return topology_from_pb(answer, seed).stores
-                failure = NotReady(f"{seed} knows of no store")
+                failure = NotReady(f"{seed} lists no store")
             tried = f"{', '.join(self._seeds)} (option store), {how_dialled(self._access)}"
             patience.wait(NotReady(f"no answer from {tried}: {failure.message}"))
 

@@ -54,9 +54,9 @@ def domain_error(error: grpc.RpcError) -> EddylineError:
 def how_dialled(access: CallerAccess) -> str:
     """For messages about roles that do not answer: a role that uses TLS lets go of who does not, and says nothing."""
     if access.tls is None:
-        return "without TLS, for which there are the options tls and tlsCa"
+        return "without TLS: options tls, tlsCa"
     own = "with" if access.tls.certificate is not None else "without"
-    return f"by TLS, {own} a certificate of its own: options tlsCa, tlsCert, tlsKey"
+    return f"with TLS, {own} a client certificate: options tlsCa, tlsCert, tlsKey"
 
 
 class _Details(NamedTuple):

@@ -55,11 +55,11 @@ def _batch(answer: bytes) -> ArrowFrame | None:
             size, at = _varint(answer, at)
             message = memoryview(answer)[at : at + size]
             if len(message) != size:
-                raise ValueError("a message beyond its answer")
+                raise ValueError("a message exceeds its answer")
             at += size
         elif tag == _CHECKSUM:
             if at + 8 > len(answer):
-                raise ValueError("a checksum beyond its answer")
+                raise ValueError("a checksum exceeds its answer")
             (checksum,) = _FIXED64.unpack_from(answer, at)
             at += 8
         elif tag == _COUNT:
@@ -84,4 +84,4 @@ def _varint(data: bytes, at: int) -> _Varint:
             return _Varint(value, at)
         shift += 7
         if shift > 63:
-            raise ValueError("a number beyond 64 bits")
+            raise ValueError("a number exceeds 64 bits")

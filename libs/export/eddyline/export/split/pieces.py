@@ -82,9 +82,9 @@ def filter_of(records: RecordFilter, piece: TopicSplit) -> pb.SplitFilter:
 
 def gone(error: EpochMismatch | TopicNotFound, topic: str, epoch: int) -> EpochMismatch | TopicNotFound:
     """The same error, with what it means to a read."""
-    again = " and made again" if isinstance(error, EpochMismatch) else ""
+    again = " and recreated" if isinstance(error, EpochMismatch) else ""
     return type(error)(
-        f"topic {topic} of epoch {epoch}, which this read was pinned to, is gone: it was deleted{again}. Begin the read"
+        f"topic {topic} of epoch {epoch}, which this read was pinned to, is gone: it was deleted{again}. Start the read"
         f" again; a Spark stream needs a new checkpoint ({error.message})",
         **error.metadata,
     )
@@ -94,8 +94,7 @@ def point_gone(error: HistoryGone, topic: str) -> HistoryGone:
     """The same error, with what it means to a read of all keys: what the store says of one key refuses them all."""
     seq = error.earliest_seq
     return HistoryGone(
-        f"option asOfSeq, asOfTimestamp: topic {topic} does not give all of its keys as of this point any more: what one or"
-        " more of them had then was deleted, or a later base took its place. Ask for seq"
-        f" {seq} or later, or for a time after that record; a read=fold is loaded again",
+        f"option asOfSeq, asOfTimestamp: topic {topic} no longer has all values of this point: some were deleted, or a"
+        f" later base replaced them. Use seq {seq} or later, or a time after that record; load a read=fold again",
         **error.metadata,
     )

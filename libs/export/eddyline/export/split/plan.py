@@ -75,13 +75,13 @@ def _covering(whole: TopicSplit, pages: Iterator[pb.PlanSplitsResponse], *, hide
     at = whole.first
     for page in pages:
         if page.end_seq != whole.last + 1:
-            raise Internal(f"topic {whole.topic}: a plan up to {page.end_seq}, asked for up to {whole.last + 1}")
+            raise Internal(f"topic {whole.topic}: a plan up to {page.end_seq}, requested up to {whole.last + 1}")
         if at < page.first_seq:
             yield replace(whole, last=min(page.first_seq - 1, whole.last))
             at = page.first_seq
         for split in page.splits:
             if split.first < at or split.last > whole.last or (split.first > at and not hides):
-                raise Internal(f"topic {whole.topic}: a plan with {split.first} to {split.last}, where {at} is next")
+                raise Internal(f"topic {whole.topic}: a plan with {split.first} to {split.last}, but {at} is next")
             yield replace(
                 whole,
                 first=split.first,

@@ -147,7 +147,7 @@ class _Attempt:
                 case "end":
                     self._end(frame.end)
                     return
-        raise NotReady(f"a read of topic {self.piece.topic} ended before its split did")
+        raise NotReady(f"a read of topic {self.piece.topic} ended before the end of its split")
 
     def passed(self, *, hides: bool) -> Account:
         """The account of an attempt that broke off, up to `next`."""
@@ -170,7 +170,7 @@ class _Attempt:
         except pa.ArrowInvalid as error:
             raise self._corrupt(f"a batch cannot be read ({error})") from error
         if batch.num_rows != sent.rows:
-            raise self._corrupt(f"a batch of {batch.num_rows} rows says that it has {sent.rows}")
+            raise self._corrupt(f"a batch has {batch.num_rows} rows and declares {sent.rows}")
         self.rows += batch.num_rows
         if self._ordered and batch.num_rows:
             self._check_seqs(batch.column("seq"))
@@ -179,7 +179,7 @@ class _Attempt:
     def _check_seqs(self, column: pa.Array) -> None:
         seqs = np.frombuffer(column.buffers()[1], dtype="<u8", count=len(column), offset=8 * column.offset)
         if int(seqs[0]) < self.next or int(seqs[-1]) > self.piece.last or not (seqs[1:] > seqs[:-1]).all():
-            raise self._corrupt(f"seqs from {seqs[0]} to {seqs[-1]}, where {self.next} to {self.piece.last} are left")
+            raise self._corrupt(f"seqs from {seqs[0]} to {seqs[-1]}, but {self.next} to {self.piece.last} are left")
         self.next = int(seqs[-1]) + 1
 
     def _gap(self, gap: Gap) -> Gap:
@@ -193,11 +193,11 @@ class _Attempt:
     def _end(self, end: pb.SplitEnd) -> None:
         told = Account(end.row_count, end.gap_count, end.deleted_count, end.hidden_count)
         if told.rows != self.rows:
-            raise self._corrupt(f"{self.rows} rows came, and {told.rows} were sent")
+            raise self._corrupt(f"{self.rows} of {told.rows} rows arrived")
         if told.total != self.piece.length:
-            raise self._corrupt(f"{told} does not make up {self.piece.length}")
+            raise self._corrupt(f"{told} does not add up to {self.piece.length}")
         if told.gaps and self._ordered and not self._gap_frames:
-            raise self._corrupt(f"{told.gaps} seqs are lost, and no gap came")
+            raise self._corrupt(f"{told.gaps} seqs are lost, but no gap arrived")
         self.account = told
 
     def _corrupt(self, why: str) -> DataCorrupt:

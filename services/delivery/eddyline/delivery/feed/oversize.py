@@ -61,9 +61,9 @@ def fit_frames(
     seq, size = item.first_seq, len(frame.data)
     if not limit.skips:
         raise Oversize(
-            f"record {seq} of topic {position.topic} is {size} bytes as one message, above the {limit.bytes_max} that this "
-            "watch takes: raise the channel's option grpc.max_receive_message_length (Go: grpc.MaxCallRecvMsgSize; Java: "
-            "maxInboundMessageSize) and say so in message_bytes_max, or set skip_oversize",
+            f"record {seq} of topic {position.topic} is {size} bytes as one message, above this watch's limit of "
+            f"{limit.bytes_max}: raise the channel's option grpc.max_receive_message_length (Go: grpc.MaxCallRecvMsgSize; "
+            "Java: maxInboundMessageSize) and message_bytes_max, or set skip_oversize",
             topic=position.topic,
             seq=seq,
             sizeBytes=size,

@@ -94,7 +94,7 @@ def _number_of(text: str) -> int:
     try:
         return int(text or "0")
     except ValueError:
-        raise PageTokenInvalid("the page token is not of this call") from None
+        raise PageTokenInvalid("the page token belongs to another call") from None
 
 
 def _state_to_pb(state: TopicState) -> pb.TopicStanding:

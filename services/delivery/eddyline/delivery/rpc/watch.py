@@ -92,7 +92,7 @@ def request_from_pb(request: pb.WatchTopicsRequest) -> WatchRequest:
     heartbeat_ms = request.heartbeat_ms or HEARTBEAT_MS_DEFAULT
     if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
         raise InvalidArgument(
-            f"heartbeat_ms is 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}",
+            f"heartbeat_ms must be 0 or {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX}, not {heartbeat_ms}",
             field="heartbeat_ms",
             heartbeatMs=heartbeat_ms,
         )
@@ -110,7 +110,7 @@ def _limit(request: pb.WatchTopicsRequest) -> MessageLimit:
     bytes_max = request.message_bytes_max or MESSAGE_BYTES_DEFAULT
     if bytes_max < MESSAGE_BYTES_DEFAULT:
         raise InvalidArgument(
-            f"message_bytes_max is 0 or {MESSAGE_BYTES_DEFAULT} and above, not {bytes_max}",
+            f"message_bytes_max must be 0 or at least {MESSAGE_BYTES_DEFAULT}, not {bytes_max}",
             field="message_bytes_max",
             messageBytesMax=bytes_max,
         )
@@ -123,12 +123,12 @@ def _topic_request(wanted: pb.WatchTopic, field: str) -> TopicRequest:
     _check_conditions([tag.encode() for tag in wanted.tags], TAG_BYTES_MAX, f"{field}.tags")
     _check_conditions([node.encode() for node in wanted.exclude_nodes], NODE_BYTES_MAX, f"{field}.exclude_nodes")
     if wanted.on_gap not in log_pb2.GapPolicy.values():
-        message = f"on_gap {wanted.on_gap} is none of the contract's"
+        message = f"on_gap {wanted.on_gap} is not a gap policy; use TELL or HEAL"
         raise InvalidArgument(message, field=f"{field}.on_gap", onGap=wanted.on_gap)
     start = _start(wanted, field)
     if wanted.updates_only and (start is StartPoint.EARLIEST or isinstance(start, FromTime | FromRevision)):
         raise InvalidArgument(
-            "updates_only begins with what comes from now on; leave out EARLIEST, ts_ms or revision",
+            "updates_only starts at the head; leave out EARLIEST, ts_ms or revision",
             field=f"{field}.updates_only",
         )
     return TopicRequest(
@@ -169,7 +169,7 @@ def _start(wanted: pb.WatchTopic, field: str) -> Cursor | FromTime | FromRevisio
             cursor = wanted.cursor
             if cursor.topic not in ("", wanted.topic):
                 raise InvalidArgument(
-                    f"the cursor is of topic {cursor.topic}, not of {wanted.topic}",
+                    f"the cursor belongs to topic {cursor.topic}, not to {wanted.topic}",
                     field=f"{field}.cursor.topic",
                     cursorTopic=cursor.topic,
                     topic=wanted.topic,
@@ -177,16 +177,18 @@ def _start(wanted: pb.WatchTopic, field: str) -> Cursor | FromTime | FromRevisio
             return Cursor(wanted.topic, cursor.epoch, cursor.seq)
         case "ts_ms":
             if wanted.ts_ms < 0:
-                raise InvalidArgument(f"ts_ms is 0 or later, not {wanted.ts_ms}", field=f"{field}.ts_ms")
+                raise InvalidArgument(f"ts_ms must be at least 0, not {wanted.ts_ms}", field=f"{field}.ts_ms")
             return FromTime(wanted.ts_ms)
         case "revision":
             if wanted.revision < 1:
-                raise InvalidArgument("a revision is 1 or above", field=f"{field}.revision")
+                raise InvalidArgument("revision must be at least 1, not 0", field=f"{field}.revision")
             return FromRevision(wanted.revision)
         case "point" | None:
             point = _POINTS.get(wanted.point)
             if point is None:
-                raise InvalidArgument(f"{wanted.point} is no start point", field=f"{field}.point", point=wanted.point)
+                raise InvalidArgument(
+                    f"{wanted.point} is not a start point", field=f"{field}.point", point=wanted.point
+                )
             return point
         case other:
             assert_never(other)

@@ -30,14 +30,14 @@ TOPICS_LISTED_MAX: Final = 20
 class StreamState(Enum):
     """State of a topic within a stream, and the next step as text."""
 
-    CAUGHT_UP = "has all that there is; the next record goes as it comes"
-    SENDING = "its next frame goes when its reader has taken the one before"
+    CAUGHT_UP = "caught up; the next record is sent when it arrives"
+    SENDING = "its next frame is sent when its reader has taken the previous one"
     WAITING_TURN = "its topic waits for its turn among other topics"
     READING = (
-        "reads the log by its cursor, 64 KiB at a time, as its reader takes them, until it meets the newest frames"
+        "reads the log from its cursor, 64 KiB at a time, as its reader takes them, until it reaches the newest frames"
     )
-    SNAPSHOT = "brings the current values, then the changes behind them"
-    GONE = "the topic was deleted; nothing comes"
+    SNAPSHOT = "sends the current values, then the changes after them"
+    GONE = "the topic was deleted; nothing more is sent"
 
 
 @dataclass(frozen=True, slots=True)

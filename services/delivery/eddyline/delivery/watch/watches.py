@@ -85,7 +85,7 @@ class Watches:
         tokens = ResumeTokens(wanted.signature() for wanted in request.topics)
         resumes = tokens.decode(request.resume_token) if request.resume_token else {}
         if self._stats.draining:
-            raise Draining("this replica is going away; ask another", retryAfterMs=DRAINING_RETRY_MS)
+            raise Draining("this replica is shutting down; use another one", retryAfterMs=DRAINING_RETRY_MS)
         if self._watches_max and self._stats.watch_count >= self._watches_max:
             raise QuotaWatches(
                 f"this replica serves at most {self._watches_max} watch streams",

@@ -273,7 +273,7 @@ class Consumer:
                     self._next_subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._pulls}"
                 )
         except (NatsError, OSError, NatsUnreachable) as error:
-            self._fail(ConsumerLost(f"cannot ask NATS for messages: {error}"))
+            self._fail(ConsumerLost(f"cannot request messages from NATS: {error}"))
 
     # receiving: called by the client for every message, must not raise ------------------------------------------------
 
@@ -292,7 +292,7 @@ class Consumer:
         revision, consumer_seq, time_ns, pending = delivery
         if consumer_seq != self._consumer_seq + 1:
             lost = consumer_seq - self._consumer_seq - 1
-            self._fail(ConsumerLost(f"{lost} messages were lost between NATS and us"))
+            self._fail(ConsumerLost(f"{lost} messages were lost between NATS and ingest"))
             return
         self._consumer_seq = consumer_seq
         if self._requested:
@@ -302,7 +302,7 @@ class Consumer:
             # The next attempt's resume check decides what becomes of the source.
             subject_text = subject[:SHOWN_KEY_BYTES].decode(errors="backslashreplace")
             self._fail(
-                ConsumerLost(f"revision {revision} of {self._stream.origin} is no key of it: subject {subject_text}")
+                ConsumerLost(f"revision {revision} of {self._stream.origin} is not a key: subject {subject_text}")
             )
             return
         try:
@@ -352,7 +352,7 @@ class Consumer:
         text = status.text.lower()
         if status.code == _HEARTBEAT:
             if status.last_consumer_seq > self._consumer_seq:
-                self._fail(ConsumerLost("messages were lost between NATS and us"))
+                self._fail(ConsumerLost("messages were lost between NATS and ingest"))
             elif self.pending:
                 # The server waits for messages: the pending ones were removed before it could send them.
                 self.pending = 0
@@ -368,7 +368,7 @@ class Consumer:
                 self._fetch_single = True
             self._wake.set()
             return
-        description = status.text or ("nobody answers" if status.code == 503 else "no reason")
+        description = status.text or ("no responders" if status.code == 503 else "no reason")
         self._fail(ConsumerLost(f"NATS ended the consumer: {description} ({status.code})"))
 
     def _check_heartbeat(self) -> None:
@@ -377,7 +377,7 @@ class Consumer:
             self._fail(ConsumerLost(self._next.reason()))
             return
         if self._silent_beats > 2:
-            self._fail(ConsumerLost(f"no heartbeat of the consumer for {2 * self._heartbeat_s:g} s"))
+            self._fail(ConsumerLost(f"no heartbeat from the consumer for {2 * self._heartbeat_s:g} s"))
             return
         if self._lost.is_set():
             self._fail(ConsumerLost("the connection to NATS broke"))

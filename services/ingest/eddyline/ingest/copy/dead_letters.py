@@ -193,6 +193,6 @@ async def ensure_topic(
 def check_kind(info: TopicInfo, kind: Kind) -> None:
     """Raise NotKv or NotLog if a topic is of another kind."""
     if info.kind is not kind and kind is Kind.KV:
-        raise NotKv(f"topic {info.name} is a LOG; a bucket needs a KV topic", topic=info.name)
+        raise NotKv(f"topic {info.name} is a LOG topic; a bucket needs a KV topic", topic=info.name)
     if info.kind is not kind:
-        raise NotLog(f"topic {info.name} is no LOG; a stream and dead letters need one", topic=info.name)
+        raise NotLog(f"topic {info.name} is a KV topic; a stream and dead letters need a LOG topic", topic=info.name)

@@ -143,12 +143,12 @@ def _meta(block: bytes, entries: list[MetaEntry]) -> bytes:
     if not entries:
         return b""
     if len(entries) > META_ENTRIES_MAX:
-        raise TooLarge(f"{len(entries)} headers, a record takes {META_ENTRIES_MAX}")
+        raise TooLarge(f"{len(entries)} headers; the maximum is {META_ENTRIES_MAX}")
     if len(block) > META_BYTES_MAX and sum(len(name) + len(value) for name, value in entries) > META_BYTES_MAX:
-        raise TooLarge(f"headers of {len(block)} bytes, a record takes {META_BYTES_MAX}")
+        raise TooLarge(f"headers of {len(block)} bytes; the maximum is {META_BYTES_MAX}")
     meta = encode_meta(entries)
     if len(meta) > META_BYTES_MAX:
-        raise TooLarge(f"headers of {len(meta)} bytes, a record takes {META_BYTES_MAX}")
+        raise TooLarge(f"headers of {len(meta)} bytes; the maximum is {META_BYTES_MAX}")
     return meta
 
 
@@ -184,10 +184,10 @@ def check_fits(key: bytes, data: bytes, meta: bytes) -> None:
         TooLarge.
     """
     if len(key) > KEY_BYTES_MAX:
-        raise TooLarge(f"a key of {len(key)} bytes, a record takes {KEY_BYTES_MAX}")
+        raise TooLarge(f"a key of {len(key)} bytes; the maximum is {KEY_BYTES_MAX}")
     if len(data) + len(meta) > SOURCE_DATA_META_BYTES_MAX:
         raise TooLarge(
-            f"data and headers of {len(data) + len(meta)} bytes, a record takes {SOURCE_DATA_META_BYTES_MAX}"
+            f"data and headers of {len(data) + len(meta)} bytes; the maximum is {SOURCE_DATA_META_BYTES_MAX}"
         )
 
 

@@ -45,7 +45,7 @@ def describe_source(definition: SourceDefinition) -> str:
     filters += definition.subjects
     first_filters = ", ".join(one[:FILTER_CHARS_SHOWN] for one in filters[:FILTERS_SHOWN]) or "everything"
     more = len(filters) - FILTERS_SHOWN
-    return f"{definition.name} takes {first_filters}" + (f" and {more} more" if more > 0 else "")
+    return f"{definition.name} copies {first_filters}" + (f" and {more} more" if more > 0 else "")
 
 
 def check_filters(definition: SourceDefinition) -> None:
@@ -65,7 +65,7 @@ def check_filters(definition: SourceDefinition) -> None:
         )
         if not fits:
             raise InvalidArgument(
-                f"{subject[:SUBJECT_BYTES_MAX]!r} is no subject: tokens between dots, `*` for any one, `>` for the rest",
+                f"{subject[:SUBJECT_BYTES_MAX]!r} is not a subject: tokens between dots, `*` = any token, `>` = the rest",
                 field="subjects",
                 subjectBytesMax=SUBJECT_BYTES_MAX,
             )

@@ -14,7 +14,7 @@ STOPPED_BY_POLICY: Final[tuple[StopState, ...]] = ("STREAM_RECREATED", "CURSOR_A
 
 def resync_hint(source: str) -> str:
     """Remedy of a stop by policy."""
-    return f"`eddyline source resync {source}` takes what there is now"
+    return f"`eddyline source resync {source}` copies its present state"
 
 
 class SourceStopped(Exception):
@@ -36,13 +36,13 @@ def expired(stream: Stream, first: int, last: int) -> SourceStopped:
     """Stop by policy: revisions `first` to `last` left before they were read."""
     return SourceStopped(
         "CURSOR_EXPIRED",
-        f"revisions {first} to {last} left {stream.origin}, or were overwritten, before they were read",
+        f"revisions {first} to {last} of {stream.origin} were removed or overwritten before they were read",
     )
 
 
 def oversize(source: str, why: str, place: str) -> SourceStopped:
     """Stop for a message that does not fit. The remedy comes before the place, since a long reason is cut."""
-    resync_hint = f"`eddyline source update {source} --dead-letter-topic TOPIC` sets it aside, or remove it"
+    resync_hint = f"set it aside with `eddyline source update {source} --dead-letter-topic TOPIC`, or remove it"
     return SourceStopped("OVERSIZE", f"{why}; {resync_hint}: {place}")
 
 

@@ -85,7 +85,7 @@ class AppliedWaiter:
                 infos: Sequence[SourceInfo]
                 infos = (await self._link.get_source(source),) if source else await self._link.list_sources()
         except TimeoutError:
-            raise StoreUnreachable("the store gave no answer in time; nothing was written") from None
+            raise StoreUnreachable("the store did not answer in time; nothing was written") from None
         copying = [info.definition for info in infos if info.definition.bucket == bucket]
         if not copying:
             refusal = (
@@ -165,7 +165,7 @@ class _WatchedSource:
         if self._trouble:
             return self._trouble
         revision = self._position.revision if self._position is not None else 0
-        of = " of the stream that was there before" if revision >= written.revision else ""
+        of = " of the previous stream" if revision >= written.revision else ""
         return f"it is at revision {revision}{of}, state {self._state or 'not reported'}"
 
     async def poll(self, written: WrittenRevision, left_s: float) -> None:
@@ -174,7 +174,7 @@ class _WatchedSource:
         try:
             await self._poll(written, left_s)
         except TimeoutError:
-            self._trouble = "the store gave no answer in time"
+            self._trouble = "the store did not answer in time"
         except (SourceNotFound, TopicNotFound) as error:
             self.gone, self._trouble = True, error.message
         except EddylineError as error:

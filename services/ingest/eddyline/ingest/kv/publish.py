@@ -94,17 +94,18 @@ class Publisher:
                 answer = await request(client, publishing, value, headers=headers, timeout_s=timeout_s)
         except NoRespondersError:
             await self._jetstream.stream(bucket.stream.bucket)
-            raise NatsUnreachable("no server of NATS takes the bucket's writes now; nothing was written") from None
+            raise NatsUnreachable("no NATS server accepts writes into the bucket now; nothing was written") from None
         except _NOT_SENT as error:
-            raise NatsUnreachable(f"not connected to NATS, nothing was written: {error}") from error
+            raise NatsUnreachable(f"not connected to NATS; nothing was written: {error}") from error
         except MaxPayloadError as error:
-            raise ValueTooLarge("the value is larger than NATS takes", valueBytes=len(value), setBy="server") from error
+            message = f"a value of {len(value)} bytes exceeds max_payload of the NATS server"
+            raise ValueTooLarge(message, valueBytes=len(value), setBy="server") from error
         except (NatsError, OSError, TimeoutError) as error:
             _raise_unknown(str(error) or type(error).__name__)
         if publishing.denied:
             name = bucket.stream.bucket
             raise BucketForbids(
-                f"NATS does not permit us to write this key of bucket {name}", bucket=name, setting="permissions"
+                f"NATS does not permit ingest to write this key of bucket {name}", bucket=name, setting="permissions"
             )
         return _revision_of(bucket, answer, value)
 
@@ -128,12 +129,12 @@ def _revision_of(bucket: BucketInfo, answer: bytes | None, value: bytes) -> int:
         _raise_refusal(bucket, refusal, value)
     revision = answer_fields.get("seq")
     if not isinstance(revision, int) or revision < 1:
-        _raise_unknown("the acknowledgement names no revision")
+        _raise_unknown("the acknowledgement has no revision")
     return revision
 
 
 def _raise_unknown(why: str) -> NoReturn:
-    raise WriteUnknown(f"NATS did not acknowledge the write, which it may have: {why}")
+    raise WriteUnknown(f"NATS did not acknowledge the write, which may be stored: {why}")
 
 
 def _bounds(bucket: BucketInfo, client: Client) -> list[tuple[str, int]]:
@@ -147,7 +148,7 @@ def _check_size(bucket: BucketInfo, client: Client, value: bytes, headers: dict[
     for set_by, bytes_max in _bounds(bucket, client):
         if len(value) + overhead > bytes_max:
             raise ValueTooLarge(
-                f"a value of {len(value)} bytes; the {set_by}'s bound for this one is {max(bytes_max - overhead, 0)}",
+                f"a value of {len(value)} bytes; the {set_by}'s maximum for this key is {max(bytes_max - overhead, 0)}",
                 valueBytes=len(value),
                 valueBytesMax=max(bytes_max - overhead, 0),
                 setBy=set_by,

@@ -142,7 +142,7 @@ class KvWriter:
         """
         if expected_revision < 1:
             raise InvalidArgument(
-                "expected_revision is at least 1; to create is CreateEntry", field="expected_revision"
+                "expected_revision must be at least 1; CreateEntry creates a key", field="expected_revision"
             )
         return await self._write(_Write(target, value, expected_revision=expected_revision))
 
@@ -181,7 +181,7 @@ class KvWriter:
                 created_ns = await self._created_ns(bucket, revision)
             if sources and not created_ns:
                 raise ApplyPending(
-                    f"written at revision {revision} into bucket {target.bucket}, which was made anew meanwhile",
+                    f"written at revision {revision} into bucket {target.bucket}, which was recreated during the call",
                     bucket=target.bucket,
                     revision=revision,
                 )
@@ -256,7 +256,7 @@ class KvWriter:
     def _left_s(self, until_s: float) -> float:
         left_s = until_s - self._clock.monotonic_s()
         if left_s <= 0:
-            raise NatsUnreachable("the call's time was over before NATS was asked to write; nothing was written")
+            raise NatsUnreachable("the call's deadline passed before the write was sent to NATS; nothing was written")
         return min(left_s, WRITE_S_MAX)
 
 
@@ -280,29 +280,29 @@ class _Write:
         bucket, key = self.target.bucket, self.target.key
         if not BUCKET_PATTERN.fullmatch(bucket):
             bucket_text = bucket if len(bucket) <= 300 else bucket[:300] + "…"
-            raise InvalidArgument(f"no bucket can be called {bucket_text!r}", field="bucket", bucket=bucket_text)
+            raise InvalidArgument(f"{bucket_text!r} is not a valid bucket name", field="bucket", bucket=bucket_text)
         if len(key) > KEY_BYTES_MAX or not _KEY.fullmatch(key):
             raise KeyInvalid(
-                f"{_key_text(key)} is no key to write: letters, digits and -_=./, no dot at an end and no two in a row, "
+                f"{_key_text(key)} is not a valid key: letters, digits and -_=./, no dot at an end, no two in a row, "
                 f"1 to {KEY_BYTES_MAX} bytes",
                 field="key",
                 key=key[:KEY_BYTES_MAX].hex(),
             )
         if len(self.value) > SOURCE_DATA_META_BYTES_MAX:
             raise ValueTooLarge(
-                f"a value of {len(self.value)} bytes, a source's record takes {SOURCE_DATA_META_BYTES_MAX}",
+                f"a value of {len(self.value)} bytes; the maximum is {SOURCE_DATA_META_BYTES_MAX}",
                 valueBytes=len(self.value),
                 valueBytesMax=SOURCE_DATA_META_BYTES_MAX,
                 setBy="record",
             )
         if self.ttl_ms and not TTL_MS_MIN <= self.ttl_ms <= TTL_MS_MAX:
             raise InvalidArgument(
-                f"ttl_ms is 0 or {TTL_MS_MIN} to {TTL_MS_MAX}, not {self.ttl_ms}",
+                f"ttl_ms must be 0 or {TTL_MS_MIN} to {TTL_MS_MAX}, not {self.ttl_ms}",
                 field="ttl_ms",
                 limitMs=TTL_MS_MIN if self.ttl_ms < TTL_MS_MIN else TTL_MS_MAX,
             )
         if self.target.source and not self.target.wait:
-            raise InvalidArgument("a source is named, but wait_applied is not set", field="source")
+            raise InvalidArgument("source is set without wait_applied; set both", field="source")
 
     def headers(self, stream: str, expected: int) -> dict[str, str]:
         """Headers of the message; the stream's name keeps it out of another stream that has taken over the subjects."""
@@ -335,7 +335,7 @@ class _Budget:
         """
         if self._taken + amount > self._limit:
             raise Throttled(
-                f"{self._taken} {self._unit} at once, the most is {self._limit}; nothing was written",
+                f"{self._taken} {self._unit} in progress, the maximum is {self._limit}; nothing was written",
                 retryAfterMs=RETRY_AFTER_MS,
             )
         self._taken += amount

@@ -32,13 +32,13 @@ class BucketInfo:
             BucketForbids.
         """
         if self.mirror:
-            self._forbid("mirror", "is a mirror; write into the bucket that it mirrors")
+            self._forbid("mirror", "is a mirror; write into the mirrored bucket")
         if self.stream.rule != own_rule(self.stream.bucket):
-            self._forbid("subject_transform", f"stores its writes elsewhere: {self.stream.rule_name}")
+            self._forbid("subject_transform", f"stores writes under other subjects: {self.stream.rule_name}")
         if self.sealed:
-            self._forbid("sealed", "is sealed; nothing is written into it any more")
+            self._forbid("sealed", "is sealed and accepts no writes")
         if ttl and not self.stream.msg_ttl:
-            self._forbid("allow_msg_ttl", "does not allow a time to live of one entry")
+            self._forbid("allow_msg_ttl", "does not allow a TTL per entry")
         if rollup and not self.rollup:
             self._forbid("allow_rollup_hdrs", "does not allow purges")
 

@@ -70,7 +70,7 @@ class Publishing:
 
     def reason(self) -> str:
         """Why no answer comes, as text."""
-        return f"NATS does not permit us to publish to {self.subject}" if self.denied else "the connection broke"
+        return f"NATS does not permit ingest to publish to {self.subject}" if self.denied else "the connection broke"
 
     def error(self) -> NatsUnreachable:
         """The same as an error of a request."""
@@ -162,7 +162,8 @@ class Connection:
             self._over.set()
         prefix = self._access.inbox_prefix
         return NatsUnreachable(
-            f"NATS does not permit us to subscribe to {prefix}.>; EDDYLINE_INGEST_NATS_INBOX_PREFIX says which inbox to use",
+            f"NATS does not permit ingest to subscribe to {prefix}.>; set EDDYLINE_INGEST_NATS_INBOX_PREFIX to a permitted "
+            "inbox",
             deniedInbox=prefix,
         )
 

@@ -56,7 +56,7 @@ class Credentials:
         """
         seed = _SEED_ALONE.fullmatch(text)
         if seed is None:
-            raise MalformedCredentials("it is not one line SU…, a user's seed")
+            raise MalformedCredentials("it is not a user's seed (one line, SU…)")
         credentials = cls(b"", seed[1])
         credentials.public_key()
         return credentials
@@ -69,18 +69,18 @@ class Credentials:
             MalformedCredentials.
         """
         if len(text) > CREDENTIALS_BYTES_MAX:
-            raise MalformedCredentials(f"more than {CREDENTIALS_BYTES_MAX} bytes are no credentials file")
+            raise MalformedCredentials(f"it is not a credentials file: more than {CREDENTIALS_BYTES_MAX} bytes")
         jwt, seed = _JWT.search(text), _SEED.search(text)
         if jwt is None:
-            raise MalformedCredentials("no NATS USER JWT is in it; it is no credentials file")
+            raise MalformedCredentials("it is not a credentials file: no NATS USER JWT")
         credentials = cls(jwt[1], seed[1] if seed is not None else b"")
         subject, is_bearer = credentials._claims()
         if seed is None and is_bearer:
             return credentials
         if seed is None:
-            raise MalformedCredentials("no USER NKEY SEED is in it; it is no credentials file")
+            raise MalformedCredentials("it is not a credentials file: no USER NKEY SEED")
         if subject != credentials.public_key():
-            raise MalformedCredentials("the seed is not that of the user whom the JWT names")
+            raise MalformedCredentials("the seed does not belong to the user in the JWT")
         return credentials
 
     def sign(self, nonce: str) -> bytes:

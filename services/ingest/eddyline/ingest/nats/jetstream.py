@@ -112,7 +112,7 @@ class JetStream:
             BucketNotFound, NatsUnreachable.
         """
         if not STREAM_PATTERN.fullmatch(name):
-            raise BucketNotFound(f"no stream can be called {name!r}", stream=name)
+            raise BucketNotFound(f"{name!r} is not a valid stream name", stream=name)
         return _stream_of(
             await self._request(f"STREAM.INFO.{name}", {}, origin=f"stream {name}"), bucket="", rule=_EVERY_SUBJECT
         )
@@ -164,7 +164,7 @@ class JetStream:
             path = f"STREAM.INFO.{stream.name}"
             answer = await self._request(path, body, origin=stream.origin, timeout_s=LISTING_TIMEOUT_S)
             if server_time_ns(_text(answer, "created")) != stream.created_ns:
-                raise NatsUnreachable(f"stream {stream.name} was made anew while its subjects were listed")
+                raise NatsUnreachable(f"stream {stream.name} was recreated while its subjects were listed")
             counts = _object(answer, "state").get("subjects")
             counts = counts if isinstance(counts, dict) else {}
             listed = [name.encode() for name in counts]
@@ -173,7 +173,7 @@ class JetStream:
             offset += len(listed)
             if not listed or offset >= _number(answer, "total"):
                 return Subjects(frozenset(names), page > 0, most)
-        raise NatsUnreachable(f"the subjects of {stream.name} did not end after {PAGES_MAX} pages")
+        raise NatsUnreachable(f"the list of subjects of {stream.name} exceeds {PAGES_MAX} pages")
 
     async def stray_subjects(self, stream: Stream) -> StraySubjects | None:
         """Subjects of a bucket's stream that are none of its keys; None = it holds none.
@@ -291,7 +291,7 @@ class JetStream:
             names += [str(name) for name in listed] if isinstance(listed, list) else []
             if not listed or len(names) >= _number(answer, "total"):
                 return names
-        raise NatsUnreachable(f"the consumers of {stream_name} did not end after {PAGES_MAX} pages")
+        raise NatsUnreachable(f"the list of consumers of {stream_name} exceeds {PAGES_MAX} pages")
 
     async def _bucket_stream(self, bucket: str, answer: Json) -> Stream:
         """A bucket's stream, with the rule of its keys. Reads a message only if the configuration leaves the rule open."""
@@ -308,7 +308,7 @@ class JetStream:
 
     async def _bucket_info(self, bucket: str, timeout_s: float = TIMEOUT_S) -> Json:
         if not BUCKET_PATTERN.fullmatch(bucket):
-            raise BucketNotFound(f"no bucket can be called {bucket!r}", bucket=bucket)
+            raise BucketNotFound(f"{bucket!r} is not a valid bucket name", bucket=bucket)
         return await self._request(
             f"STREAM.INFO.{BUCKET_STREAM}{bucket}", {}, origin=f"bucket {bucket}", timeout_s=timeout_s
         )
@@ -323,7 +323,7 @@ class JetStream:
         try:
             stored_ns = server_time_ns(_text(message, "time"))
         except ValueError as error:
-            raise NatsUnreachable(f"NATS tells no time of a message of {stream.name}") from error
+            raise NatsUnreachable(f"NATS returned a message of {stream.name} without a time") from error
         return StreamMessage(
             subject=_text(message, "subject"),
             seq=_number(message, "seq"),
@@ -345,11 +345,11 @@ class JetStream:
             answer = json.loads(reply)
         except (NatsError, OSError, TimeoutError) as error:
             self._connection.note_no_answer()
-            raise NatsUnreachable(f"NATS gave no answer to {path}: {str(error) or type(error).__name__}") from error
+            raise NatsUnreachable(f"NATS did not answer {path}: {str(error) or type(error).__name__}") from error
         except ValueError as error:
-            raise NatsUnreachable(f"NATS answered {path} by something else than JSON") from error
+            raise NatsUnreachable(f"the answer of NATS to {path} is not JSON") from error
         if not isinstance(answer, dict):
-            raise NatsUnreachable(f"NATS answered {path} by something else than an object")
+            raise NatsUnreachable(f"the answer of NATS to {path} is not an object")
         refusal = answer.get("error")
         code = refusal.get("err_code", 0) if isinstance(refusal, dict) else 0
         if code == _UNAVAILABLE or not has_majority(answer):
@@ -419,7 +419,7 @@ def _stream_of(answer: Json, *, bucket: str, rule: KeyRule) -> Stream:
         created_ns, server_ns = server_time_ns(_text(answer, "created")), server_time_ns(_text(answer, "ts"))
         first_ns = max(server_time_ns(_text(state, "first_ts")), 0)  # of an empty stream: the year 1
     except ValueError as error:
-        raise NatsUnreachable(f"NATS tells no creation time of {bucket or _text(config, 'name')}") from error
+        raise NatsUnreachable(f"NATS returned no creation time for {bucket or _text(config, 'name')}") from error
     return Stream(
         name=_text(config, "name"),
         bucket=bucket,
@@ -450,13 +450,13 @@ def _unfit(config: Json, prefix: str) -> str:
     """Why a stream of this configuration cannot be copied; `prefix` = of a bucket's keys, "" = a stream without a bucket."""
     if config.get("retention") == "workqueue":
         return (
-            "it is a work queue, of which each message is one consumer's alone: copy a stream that has it as its source"
+            "it is a work queue, which gives each message to one consumer only: copy a stream that has it as its source"
         )
     subjects = config.get("subjects")
     listed = [str(subject) for subject in subjects] if isinstance(subjects, list) else []
     if not prefix or config.get("mirror") or config.get("sources") or any(_covers(one, prefix) for one in listed):
         return ""
-    return f"it is no bucket: none of its subjects is {prefix}>"
+    return f"it is not a bucket: none of its subjects is {prefix}>"
 
 
 def _inactive_ns_max(config: Json) -> int:
@@ -480,12 +480,12 @@ def _object(answer: Json, name: str) -> Json:
 def _number(answer: Json, name: str) -> int:
     value = answer.get(name, 0)
     if not isinstance(value, int):
-        raise NatsUnreachable(f"an answer of NATS has no number as {name}")
+        raise NatsUnreachable(f"an answer of NATS has a {name} that is not a number")
     return value
 
 
 def _text(answer: Json, name: str) -> str:
     value = answer.get(name, "")
     if not isinstance(value, str):
-        raise NatsUnreachable(f"an answer of NATS has no text as {name}")
+        raise NatsUnreachable(f"an answer of NATS has a {name} that is not text")
     return value

@@ -50,7 +50,7 @@ class StraySubjects:
         more = ", …" if self.count > len(self.first) else ""
         prefix = rule.prefix.decode(errors="backslashreplace")
         return (
-            f"{self.count} of its {self.subject_count} subjects are none of its keys: {subjects_text}{more}; "
+            f"{self.count} of its {self.subject_count} subjects are not keys: {subjects_text}{more}; "
             f"its keys are under {prefix}> ({rule.name})"
         )
 

@@ -117,7 +117,7 @@ def nats_access(settings: IngestSettings) -> NatsAccess:
     credentials = _credentials(settings)
     logins = {_login(url) for url in split} - {Login()}
     if len(logins) > 1 and credentials is None:
-        raise SettingsError(f"{PREFIX}NATS_URL names different users; servers of one cluster have the same")
+        raise SettingsError(f"{PREFIX}NATS_URL has different users; all servers of a cluster need the same one")
     return NatsAccess(
         servers=tuple(_without_login(url) for url in split),
         login=logins.pop() if logins and credentials is None else Login(),
@@ -137,8 +137,8 @@ def _split(text: str) -> SplitResult:
     if not host or url.scheme not in SCHEMES or url.path not in {"", "/"} or url.query or url.fragment or port == 0:
         # The message leaves the text out: a malformed URL may hold a password anywhere.
         raise SettingsError(
-            f"{PREFIX}NATS_URL is not nats://[user:password@]host[:port] or tls://…; in user and password "
-            "@ : / ? # % and , are percent-encoded"
+            f"{PREFIX}NATS_URL is not nats://[user:password@]host[:port] or tls://…; percent-encode "
+            "@ : / ? # % and , in user and password"
         )
     return url
 
@@ -163,7 +163,7 @@ def _credentials(settings: IngestSettings) -> CredentialsSource | None:
         try:
             text = base64.b64decode("".join(settings.nats_creds.split()), validate=True)
         except (binascii.Error, ValueError):
-            raise SettingsError(f"{name} is not base64; it takes `base64 -w0 FILE` of a credentials file") from None
+            raise SettingsError(f"{name} is not base64; set it to `base64 -w0 FILE` of a credentials file") from None
         return CredentialsSource(_parsed(name, text))
     if settings.nats_creds_file:
         return _from_file(f"{PREFIX}NATS_CREDS_FILE", Path(settings.nats_creds_file), Credentials.parse)

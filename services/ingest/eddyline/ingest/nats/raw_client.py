@@ -100,7 +100,7 @@ class RawClient(Client):
 
     def _connect_command(self) -> bytes:
         if self._tls is not None and not (self._server_info.get("tls_required") or self.options["tls_handshake_first"]):
-            raise NatsError("nats: the server offers no TLS; nothing was said to it")
+            raise NatsError("nats: the server offers no TLS; nothing was sent to it")
         return super()._connect_command()
 
     async def close(self) -> None:

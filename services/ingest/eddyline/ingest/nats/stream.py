@@ -87,7 +87,7 @@ class Stream:
         warnings = []
         if self.bucket and 0 < self.history < HISTORY_MAX:
             history_text = "1 revision" if self.history == 1 else f"{self.history} revisions"
-            warnings.append(f"it keeps {history_text} of a key, {HISTORY_MAX} are the most")
+            warnings.append(f"it keeps {history_text} of a key; the maximum is {HISTORY_MAX}")
         if self.limited and not self.discard_new:
             warnings.append("its limits evict the oldest messages")
         if self.max_age_ns and not self.expiry_markers:

@@ -39,7 +39,7 @@ class NatsTls:
         self._certificate = settings.nats_tls_cert
         self._key = settings.nats_tls_key
         if bool(self._certificate) is not bool(self._key):
-            raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; one of them is not set")
+            raise SettingsError(f"{PREFIX}NATS_TLS_CERT and {PREFIX}NATS_TLS_KEY go together; set both or neither")
         self._files = FileSetWatcher(self._ca, self._certificate, self._key, bytes_max=TLS_BYTES_MAX)
         self._trouble = ""
         self._files.poll()  # before they are read: a write in between is seen at the next poll

@@ -96,7 +96,7 @@ async def adopt_stream(request: AdoptionRequest, position: StreamPosition) -> Re
     known_to = max(request.lost_to, position.revision)
     lost = f", gap {position.revision + 1}-{known_to}" if known_to > position.revision else ""
     return ResyncResult(
-        position_after, f"accepted: {len(gone)} deletes, reading from {position_after.revision + 1} what differs{lost}"
+        position_after, f"accepted: {len(gone)} deletes, reading changes from {position_after.revision + 1}{lost}"
     )
 
 

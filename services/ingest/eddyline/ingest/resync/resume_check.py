@@ -70,12 +70,12 @@ async def check_resume(
     except SourceStopped as stopped:
         if resync_serial > position.resync_serial:
             is_other = stopped.state != "CURSOR_EXPIRED"
-            return ResumeDecision(stream, adopt_reason=f"asked for while {stopped.state}", is_other=is_other)
+            return ResumeDecision(stream, adopt_reason=f"requested while {stopped.state}", is_other=is_other)
         if stopped.state == "STREAM_RECREATED" and definition.on_recreated == "RESYNC":
             return ResumeDecision(stream, adopt_reason=stopped.reason, is_other=True)
         raise stopped.until_resync(definition.name) from None
     if resync_serial > position.resync_serial:
-        return ResumeDecision(stream, adopt_reason="asked for")
+        return ResumeDecision(stream, adopt_reason="requested")
     # Also where the stream's last revision is the same: a purge moves no revision.
     return ResumeDecision(stream, resync=True)
 
@@ -122,14 +122,14 @@ async def _compare(jetstream: JetStream, stream: Stream, position: StreamPositio
     if stream.created_ns != position.created_ns:
         raise SourceStopped(
             "STREAM_RECREATED",
-            f"{stream.origin} was deleted and made again: this one is of {_format_time(stream.created_ns)}, "
-            f"the one that was copied of {_format_time(position.created_ns)}",
+            f"{stream.origin} was recreated: it was created at {_format_time(stream.created_ns)}, "
+            f"the copied one at {_format_time(position.created_ns)}",
         )
     if stream.last_revision < position.revision:
         raise SourceStopped(
             "CURSOR_AHEAD",
             f"{stream.origin} was rolled back: its last revision is {stream.last_revision}, "
-            f"{position.revision} was applied",
+            f"but revision {position.revision} was applied",
         )
     message = await jetstream.newest_message(stream, position.revision)
     if message is None:
@@ -139,8 +139,8 @@ async def _compare(jetstream: JetStream, stream: Stream, position: StreamPositio
         raise SourceStopped(
             "CURSOR_AHEAD",
             f"{stream.origin} was rolled back and written again: message {revision} is of "
-            f"{_format_time(message['time_ns'])}, and what was applied up to {position.revision} is not younger than "
-            f"{_format_time(position.time_ns)}",
+            f"{_format_time(message['time_ns'])}, but messages up to {position.revision} were applied, of "
+            f"{_format_time(position.time_ns)} or earlier",
         )
     # The sample decides nothing where its message is gone, or where the API cannot express its subject.
     is_sampled = revision == position.revision and position.checked and nameable(subject)

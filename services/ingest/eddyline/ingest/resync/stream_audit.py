@@ -175,13 +175,13 @@ class StreamAudit:
                 observed = self._observed = await self._jetstream.refresh(self._base)
                 self._on_audit(observed)
                 if observed.created_ns != self._base.created_ns or observed.last_revision < at_revision:
-                    return "the stream is another one"
+                    return "the stream was replaced"
                 if observed.settings != self._base.settings:
                     return f"settings of {observed.origin} were changed"
             elif due:
                 self._postpone()
                 if drained and at_revision < self._observed.last_revision:
-                    return "messages left the bucket before they were read"
+                    return "messages were removed from the bucket before they were read"
             if at_revision < self._observed.last_revision:
                 return ""
             return await self._compare(self._observed, at_revision)
@@ -205,7 +205,7 @@ class StreamAudit:
                 gone = await vanished_keys(self._jetstream, observed, self._link.range_entries(self._topic))
             self._keys.compared(started_s, self._clock.monotonic_s())
             if gone:
-                return f"{len(gone)} keys left the bucket without a word"
+                return f"{len(gone)} keys were removed from the bucket without a message"
         started_s = self._clock.monotonic_s()
         if observed.history == 1 or not self._values.is_due(started_s):
             return ""  # with history 1 a key has no older message
@@ -213,7 +213,7 @@ class StreamAudit:
             changed = await self._changed(observed, at_revision)
         self._values.compared(started_s, self._clock.monotonic_s())
         self.values_differ = changed > 0
-        return f"{changed} keys show an older message, since their newest one was removed" if changed else ""
+        return f"{changed} keys have an older value, since their newest message was removed" if changed else ""
 
     def _postpone(self) -> None:
         self._next_audit_s = self._clock.monotonic_s() + self._audit_interval_s

@@ -52,15 +52,16 @@ def source_change_from_pb(request: source_pb2.UpdateSourceRequest, existing: Sou
         current, new = getattr(existing, field), getattr(requested, field)
         if new and new != current:
             raise InvalidArgument(
-                f"{field} of source {existing.name} was settled when it was made ({setting_text(current)}, not "
-                f"{setting_text(new)}): make another source, with a topic of its own, and delete this one",
+                f"{field} of source {existing.name} cannot be changed ({setting_text(current)}, not "
+                f"{setting_text(new)}): create another source with its own topic, and delete this one",
                 field=field,
             )
     letters: str | None = requested.dead_letter_topic or None
     if request.clear_dead_letter_topic:
         if letters:
             raise InvalidArgument(
-                "a dead-letter topic is given, and is to be taken away: one of the two", field="clear_dead_letter_topic"
+                "dead_letter_topic and clear_dead_letter_topic are both set: choose one",
+                field="clear_dead_letter_topic",
             )
         letters = ""
     return SourceChange(
@@ -269,11 +270,14 @@ def _covers(definition: SourceDefinition) -> bool:
 
 def _settle_s(settle_ms: int) -> float:
     if settle_ms > SETTLE_MS_MAX:
-        raise InvalidArgument(f"settle_ms is at most {SETTLE_MS_MAX}", field="settle_ms", limitMs=SETTLE_MS_MAX)
+        message = f"settle_ms must be at most {SETTLE_MS_MAX}, not {settle_ms}"
+        raise InvalidArgument(message, field="settle_ms", limitMs=SETTLE_MS_MAX)
     return (settle_ms or SETTLE_MS_DEFAULT) / 1000
 
 
 def _limit(limit: int) -> int:
     if limit > DIFFERENCES_MAX:
-        raise InvalidArgument(f"limit is at most {DIFFERENCES_MAX}", field="limit", limit=DIFFERENCES_MAX)
+        raise InvalidArgument(
+            f"limit must be at most {DIFFERENCES_MAX}, not {limit}", field="limit", limit=DIFFERENCES_MAX
+        )
     return limit or DIFFERENCES_DEFAULT

@@ -60,7 +60,7 @@ def _describe_change(previous: ControlState, current: ControlState, changes: str
     """Describe the difference as text."""
     changes_made = []
     if current.resync_serial > previous.resync_serial:
-        changes_made.append("resync asked for")
+        changes_made.append("resync requested")
     if current.paused != previous.paused:
         changes_made.append("paused" if current.paused else "resumed")
     if changes:

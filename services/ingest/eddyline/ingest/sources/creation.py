@@ -50,10 +50,10 @@ def check_new_source(definition: SourceDefinition) -> None:
     """
     if definition.stream and not STREAM_PATTERN.fullmatch(definition.stream):
         text = definition.stream[:300]
-        raise InvalidArgument(f"no stream can be called {text!r}", field="stream", stream=text)
+        raise InvalidArgument(f"{text!r} is not a valid stream name", field="stream", stream=text)
     if not definition.stream and not BUCKET_PATTERN.fullmatch(definition.bucket):
         text = definition.bucket if len(definition.bucket) <= 300 else definition.bucket[:300] + "…"
-        raise InvalidArgument(f"no bucket can be called {text!r}", field="bucket", bucket=text)
+        raise InvalidArgument(f"{text!r} is not a valid bucket name", field="bucket", bucket=text)
     source.check_definition(definition)
     check_filters(definition)
 
@@ -141,7 +141,7 @@ async def _check_topics(link: StoreLink, definition: SourceDefinition) -> None:
     for other in await link.list_sources():
         if other.definition.dead_letter_topic == definition.topic:
             raise TopicHasSource(
-                f"topic {definition.topic} gets the dead letters of source {other.definition.name}",
+                f"topic {definition.topic} receives the dead letters of source {other.definition.name}; use another topic",
                 topic=definition.topic,
                 source=other.definition.name,
             )
@@ -164,7 +164,7 @@ async def _topic_of(link: StoreLink, name: str, kind: Kind) -> TopicInfo | None:
 def _check_letters(info: TopicInfo) -> None:
     if info.source:
         raise TopicHasSource(
-            f"topic {info.name} is written by its source {info.source}: dead letters need another one",
+            f"topic {info.name} is written by source {info.source}; use another topic for dead letters",
             topic=info.name,
             source=info.source,
         )

@@ -76,7 +76,7 @@ SWEEP_S_MAX: Final = 2.0
 """Bound of the removal of stale consumers. NATS deletes one of a dead server only after its group has elected another
 leader."""
 RAISE_CAP: Final = "raise its cap (`eddyline topic update`)"
-CONTROL_CHANGED: Final = "other orders came"
+CONTROL_CHANGED: Final = "the control state changed"
 """Reason with which a consumer is broken off where the control state changes."""
 
 
@@ -179,7 +179,7 @@ class SourceRun:
             raise
         except StalePosition as error:
             self._forward.stored = error.position
-            self._recover("the stored position is another one")
+            self._recover("the stored position has changed")
         except BucketNotFound as error:
             self.progress.set_state("SOURCE_LOST", error.message)
         except SourceStopped as stopped:
@@ -188,7 +188,7 @@ class SourceRun:
             hint = f"; {RAISE_CAP}" if exceeds_cap(error) else ""
             return await self._wait_after_stop(SourceStopped("OVERSIZE", error.message + hint))
         except TopicFull as error:
-            self._recover(f"{error.message}; {RAISE_CAP}, let it discard old, or delete records")
+            self._recover(f"{error.message}; {RAISE_CAP}, set `--discard old`, or delete records")
         except ConsumerLost as lost:
             if self._due.keys or self._control.changed.is_set():
                 return 0.0

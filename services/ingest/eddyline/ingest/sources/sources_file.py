@@ -58,15 +58,17 @@ def parse_sources(text: str, where: str) -> list[SourceDefinition]:
         raise SettingsError(f"{where} is not TOML: {error}") from error
     entries = document.pop("source", [])
     if document:
-        raise SettingsError(f"{where} has unknown {', '.join(sorted(document))}; it takes [[source]] tables")
+        raise SettingsError(
+            f"{where} has unknown keys {', '.join(sorted(document))}; only [[source]] tables are allowed"
+        )
     if not isinstance(entries, list):
-        raise SettingsError(f"{where}: write [[source]] in two brackets, a table a source")
+        raise SettingsError(f"{where}: write [[source]] in double brackets, one table for each source")
     definitions = [_definition(entry, f"{where}, source {number}") for number, entry in enumerate(entries, 1)]
     for field in ("name", "topic"):
         values = [getattr(definition, field) for definition in definitions]
         for value in values:
             if values.count(value) > 1:
-                raise SettingsError(f"{where} gives {field} {value} to more than one source")
+                raise SettingsError(f"{where} has {field} {value} in more than one source")
     return definitions
 
 
@@ -90,9 +92,9 @@ class SourcesFile:
             return ""
         differing = ", ".join(f"{one.field} {one.there}, not {one.other}" for one in differences(definition, wanted))
         hint = (
-            "the next start of ingest sets what the file says: change the file"
+            "the next start of ingest restores the file's values: change the file"
             if is_updatable(definition, wanted)
-            else "no update changes that: change the file, or delete the source and give the new one a topic of its own"
+            else "it cannot be updated: change the file, or delete the source and create one with its own topic"
         )
         return f"it differs from {self.where} in {differing}; {hint}"
 
@@ -100,7 +102,7 @@ class SourcesFile:
         """Warning for a source that the file does not name; "" = it does, or there is no file."""
         if not self.where or name in self._definitions:
             return ""
-        return f"{self.where} does not name it; it is copied until `eddyline source delete {name}`"
+        return f"it is not in {self.where}; it is copied until `eddyline source delete {name}`"
 
     def names(self, name: str) -> bool:
         """True = the file has a source of this name."""
@@ -109,8 +111,8 @@ class SourcesFile:
     def missing(self, existing: Collection[str]) -> dict[str, str]:
         """Warnings for sources of the file that the store does not have, by name."""
         return {
-            name: f"{self.where} names source {name}, which is not made: "
-            f"{self._refused.get(name, 'it was deleted; the next start of ingest makes it again')}"
+            name: f"{self.where} has source {name}, which does not exist: "
+            f"{self._refused.get(name, 'it was deleted; the next start of ingest creates it again')}"
             for name in self._definitions
             if name not in existing
         }
@@ -118,7 +120,7 @@ class SourcesFile:
     def remakes(self, name: str) -> list[str]:
         """Warning for a deleted source that the next start creates again; empty = the file does not name it."""
         return (
-            [f"{self.where} names {name}: the next start of ingest makes it again"] if name in self._definitions else []
+            [f"{self.where} has {name}: the next start of ingest creates it again"] if name in self._definitions else []
         )
 
     async def ensure(self, link: StoreLink) -> None:
@@ -180,22 +182,24 @@ async def _exists(link: StoreLink, name: str) -> bool:
 
 def _definition(entry: object, where: str) -> SourceDefinition:
     if not isinstance(entry, dict):
-        raise SettingsError(f"{where} is no table")
+        raise SettingsError(f"{where} is not a table")
     unknown = sorted(set(entry) - {*FIELDS, *LISTS})
     if unknown:
-        raise SettingsError(f"{where} has unknown {', '.join(unknown)}; it takes {', '.join((*FIELDS, *LISTS))}")
+        raise SettingsError(
+            f"{where} has unknown keys {', '.join(unknown)}; allowed are {', '.join((*FIELDS, *LISTS))}"
+        )
     missing = [field for field in ("name", "topic") if field not in entry]
     if not {"bucket", "stream"} & set(entry):
         missing.append("bucket or stream")
     if missing:
-        raise SettingsError(f"{where} needs {', '.join(missing)}: name, topic, and bucket or stream are each a text")
+        raise SettingsError(f"{where} needs {', '.join(missing)}: name, topic, and bucket or stream are required")
     for field in FIELDS:
         if not isinstance(entry.get(field, ""), str):
-            raise SettingsError(f"{where}: {field} is a text in quotes, not {entry[field]!r}")
+            raise SettingsError(f"{where}: {field} must be a string in quotes, not {entry[field]!r}")
     for field in LISTS:
         values = entry.get(field, [])
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise SettingsError(f"{where}: {field} is a list of texts")
+            raise SettingsError(f"{where}: {field} must be a list of strings")
     definition = SourceDefinition(
         name=entry["name"],
         topic=entry["topic"],
@@ -217,5 +221,5 @@ def _definition(entry: object, where: str) -> SourceDefinition:
 def _policy(entry: dict[str, str], field: str, default: str, where: str) -> Policy:
     wanted = entry.get(field, default)
     if wanted not in _POLICIES:
-        raise SettingsError(f"{where}: {field} is resync or stop, not {wanted!r}")
+        raise SettingsError(f"{where}: {field} must be resync or stop, not {wanted!r}")
     return _POLICIES[wanted]

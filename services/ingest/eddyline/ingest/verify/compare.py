@@ -157,7 +157,7 @@ class Comparer:
             raise NotKv(f"source {source.name} copies a stream, which has no fold to compare", source=source.name)
         if self._waiting > WAITING_MAX:
             raise Throttled(
-                f"{WAITING_MAX} comparisons wait for one that goes on",
+                f"{WAITING_MAX} comparisons are waiting already; try again later",
                 waitingMax=WAITING_MAX,
                 retryAfterMs=RETRY_AFTER_MS,
             )

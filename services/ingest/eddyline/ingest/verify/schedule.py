@@ -133,4 +133,4 @@ def _log_result(name: str, result: VerifyResult) -> None:
 def _repair_text(result: VerifyResult) -> str:
     if result.repaired:
         return "done"
-    return result.trouble or ("not enough" if result.left is not None else "not asked for")
+    return result.trouble or ("not enough" if result.left is not None else "not requested")

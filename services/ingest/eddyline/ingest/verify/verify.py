@@ -198,7 +198,7 @@ class _RepairRun:
             if self._clock.monotonic_s() >= deadline_s:
                 detail = info.report.reason or info.report.state
                 self.trouble = (
-                    f"the resync is not done after {REPAIR_S_MAX:g} s: {detail if info.holder else 'no holder'}"
+                    f"the resync did not finish within {REPAIR_S_MAX:g} s: {detail if info.holder else 'no holder'}"
                 )
                 return
             if polls % PROGRESS_INTERVAL_POLLS == 0:

@@ -139,7 +139,7 @@ def _check_log(spark: SparkSession, options: ReadOptions, done: TopicAudit, tell
         assert isinstance(lost, list)
         done.lost += lost[: FINDINGS_MAX - len(done.lost)]
     if len(whole) == len(pieces) and done.rows + done.gaps + done.deleted != done.end_seq - done.first_seq:
-        done.find(f"{done.rows} rows, {done.gaps} lost and {done.deleted} deleted do not make up its range")
+        done.find(f"{done.rows} rows, {done.gaps} lost and {done.deleted} deleted do not add up to its range")
     for one, next_one in pairwise(line for line in whole if line["rows"]):
         if count_in(one, "last_ts") > count_in(next_one, "first_ts"):
             done.find(f"commit times go back between seq {one['last']} and {next_one['first']}")

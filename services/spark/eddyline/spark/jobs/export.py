@@ -93,7 +93,7 @@ class Export:
             "--on-gap",
             choices=("fail", "warn", "rows"),
             default="fail",
-            help="lost records end their topic, are told in the manifest, or are rows of op GAP too (%(default)s)",
+            help="lost records end their topic, are listed in the manifest, or are rows of op GAP too (%(default)s)",
         )
         parser.add_argument("--records-per-file", type=int, help="most of a file (1 000 000)")
         parser.add_argument("--bytes-per-file", type=int, help="most of what a file is made from (256 MiB)")
@@ -117,7 +117,7 @@ class Export:
             done = export(spark, ExportOptions(chosen, arguments.out, arguments.records_per_round), tell)
         result = summary(done, arguments.out)
         if result["failed"]:
-            raise JobError(f"{result['failed']} of {len(done)} topics were not exported whole", result)
+            raise JobError(f"{result['failed']} of {len(done)} topics were not exported completely", result)
         return result
 
 

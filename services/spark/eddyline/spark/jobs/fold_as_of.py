@@ -141,7 +141,7 @@ def _found(out: OutDir, manifest: str, done: TopicFold) -> None:
     if found["epoch"] != done.epoch:
         raise WorkRefused(
             "EPOCH_MISMATCH",
-            f"{done.path} is of epoch {found['epoch']}, and topic {done.topic} was made again as {done.epoch}:"
+            f"{done.path} holds epoch {found['epoch']}, and topic {done.topic} was recreated as {done.epoch}:"
             " choose another directory",
         )
     done.rows, done.files, done.was_there = found["rows"], len(found["files"]), True

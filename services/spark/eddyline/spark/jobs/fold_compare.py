@@ -119,9 +119,9 @@ def _side(rows: DataFrame, name: str, *more: str) -> DataFrame:
 def _line(key: bytes, found_seq: int | None, expected_seq: int | None) -> str:
     shown = repr(bytes(key))[1:]
     if found_seq is None:
-        return f"key {shown} is not in the fold; base and log have it, of seq {expected_seq}"
+        return f"key {shown} is not in the fold; base and log have it at seq {expected_seq}"
     if expected_seq is None:
-        return f"key {shown} is in the fold, of seq {found_seq}; base and log do not have it"
+        return f"key {shown} is in the fold at seq {found_seq}; base and log do not have it"
     if found_seq == expected_seq:
-        return f"key {shown} differs in its value, of seq {found_seq}"
-    return f"key {shown} is of seq {found_seq} in the fold, and of {expected_seq} by base and log"
+        return f"key {shown} differs in its value, at seq {found_seq}"
+    return f"key {shown} is at seq {found_seq} in the fold, but at {expected_seq} in base and log"

@@ -117,7 +117,7 @@ def main(name: str, about: str, job: Job, arguments: Sequence[str] | None = None
             # What a stop broke off may raise its own error over it (I2).
             if not stopped and not isinstance(error, KeyboardInterrupt):
                 raise
-            tell(f"{name}: stopped; a second run goes on with what is left")
+            tell(f"{name}: stopped; run it again to continue")
             code = EXIT_SIGNALLED + (stopped[0] if stopped else signal.SIGINT)
             if any(thread.name == JOB_THREAD for thread in threading.enumerate()):
                 # It is in native code still, in which the interpreter's end would abort the process with another code.

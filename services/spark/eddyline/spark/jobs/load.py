@@ -138,19 +138,19 @@ def find_files(inputs: Sequence[str], input_format: str) -> tuple[InputFile, ...
             if input_format == "auto" and ending is None:
                 if is_given:
                     raise JobError(
-                        f"{given}: give --input-format: its name does not end with any of {' '.join(ENDINGS)}",
+                        f"{given}: its name ends with none of {' '.join(ENDINGS)}: give --input-format",
                         usage=True,
                     )
                 continue
             is_parquet = ENDINGS[ending] if input_format == "auto" and ending else input_format == "parquet"
             if name in found:
                 raise JobError(
-                    f"{path} and {found[name].path} are both called {name} below their inputs: load them under two ids",
+                    f"{path} and {found[name].path} are both {name} below their inputs: load them under two ids",
                     usage=True,
                 )
             found[name] = InputFile(path, name, is_parquet)
     if not found or len(found) > FILES_MAX:
-        raise JobError(f"{len(found)} files in {', '.join(inputs)}; 1 to {FILES_MAX} are loaded at once", usage=True)
+        raise JobError(f"{len(found)} files in {', '.join(inputs)}; one load takes 1 to {FILES_MAX}", usage=True)
     return tuple(found[name] for name in sorted(found))
 
 
@@ -220,9 +220,9 @@ def _below(given: str) -> Iterator[tuple[str, str, bool]]:
         below = system.get_file_info(fs.FileSelector(inner, recursive=True)) if is_folder else ()
     except (OSError, pa.ArrowException) as error:
         why = str(error).partition("\n")[0]  # hdfs tells all places where it looked for its library, a line each
-        raise JobError(f"{given}: it cannot be looked at: {why}", usage=isinstance(error, pa.ArrowException)) from error
+        raise JobError(f"{given}: cannot be read: {why}", usage=isinstance(error, pa.ArrowException)) from error
     if info.type == fs.FileType.NotFound:
-        raise JobError(f"{given}: there is no such file or folder", usage=True)
+        raise JobError(f"{given}: no such file or folder", usage=True)
     if info.type == fs.FileType.File:
         yield where, info.base_name, True
     for file in below:
@@ -280,7 +280,7 @@ def _result(topic: str, done: Sequence[dict[str, object]]) -> Result:
         for one in failed:
             tell(f"load: {one['name']}: {one['failure']}")
         raise JobError(
-            f"{len(failed)} of {len(done)} files are not loaded whole; a second run goes on with them", result
+            f"{len(failed)} of {len(done)} files are not loaded completely; run it again to continue", result
         )
     return result
 

@@ -75,7 +75,7 @@ class StoreEntries:
             )
             for answer in _told(method(request, timeout=RANGE_TIMEOUT_S, wait_for_ready=True)):
                 if answer.state.epoch != self.epoch:
-                    raise EpochMismatch(f"topic {self.topic} was made again", epoch=answer.state.epoch)
+                    raise EpochMismatch(f"topic {self.topic} was recreated", epoch=answer.state.epoch)
                 if fold_seq is None:
                     fold_seq = answer.state.fold_seq
                     yield pa.RecordBatch.from_pylist([{FOLD_SEQ: fold_seq}], schema=schema)
@@ -84,7 +84,7 @@ class StoreEntries:
                     points = pa.repeat(pa.scalar(fold_seq, pa.int64()), rows.num_rows)
                     yield pa.RecordBatch.from_arrays([points, *rows.columns], schema=schema)
         if fold_seq is None:
-            raise NotReady(f"the range of topic {self.topic} ended without a word")
+            raise NotReady(f"the store ended the range of topic {self.topic} without an answer")
 
 
 def _told(answers: Iterator[fold_pb2.RangeEntriesResponse]) -> Iterator[fold_pb2.RangeEntriesResponse]:

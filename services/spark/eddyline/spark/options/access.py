@@ -87,7 +87,7 @@ def read_access(asked: AccessOptions, environ: Mapping[str, str]) -> CallerAcces
         found |= dict.fromkeys(("tls", "tls_ca", "tls_cert", "tls_key"), "")
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if found[one] and not found[other]:
-            raise _refused(one, asked, f"it goes with {NAMES[other]}, which is not given")
+            raise _refused(one, asked, f"it needs {NAMES[other]}, which is not given")
     key = _read(
         "key" if found["key"] else "key_file",
         asked,

@@ -166,7 +166,7 @@ def check_stream(given: Mapping[str, str]) -> None:
     names = {NAMES.get(key.lower()) for key in given}
     for name in _ONLY_BATCH:
         if name in names:
-            raise refused(name, "a stream has no end and reads the log: it goes with batch reads only")
+            raise refused(name, "it is for batch reads only: a stream reads the log and has no end")
     if "read" in names and parse_options(given).folds:
         raise refused("read", "a stream reads log or gaps")
 
@@ -185,13 +185,13 @@ def _stores(named: Mapping[str, str]) -> tuple[str, ...]:
 
 def _topics(named: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     if ("topic" in named) == ("topics" in named):
-        raise refused("topic", "exactly one of topic and topics is required (what load() is given is not read as one)")
+        raise refused("topic", "exactly one of topic and topics is required (the argument of load() does not count)")
     option = "topic" if "topic" in named else "topics"
     names = values.texts(option, named[option])
     prefixes = [name for name in names if name.endswith("*")]
     if prefixes:
         if len(names) > 1:
-            raise refused(option, "a prefix goes alone: one name with * at its end, or names with commas")
+            raise refused(option, "give one prefix with * at its end, or names with commas")
         return (), prefixes[0][:-1]
     for name in names:
         check_name(name, option)
@@ -222,7 +222,7 @@ def _check_together(parsed: ReadOptions, named: Mapping[str, str]) -> None:
     if parsed.folds:
         for name in (*_RANGE, *_OF_LOG):
             if name in named:
-                raise refused(name, f"it does not go with read={parsed.read}, which gives one value a key")
+                raise refused(name, f"it does not go with read={parsed.read}, which returns one value per key")
     elif "asOfPartitions" in named:
         raise refused("asOfPartitions", f"it does not go with read={parsed.read}")
     if parsed.read == "asOf" and not any(name in named for name in _OF_AS_OF):
@@ -234,7 +234,7 @@ def _check_together(parsed: ReadOptions, named: Mapping[str, str]) -> None:
     if parsed.time_by is not None and parsed.starting_ns is None and parsed.ending_ns is None:
         raise refused("timeBy", "it goes with startingTimestamp or endingTimestamp")
     if parsed.as_of_seq is not None and (parsed.topic_prefix is not None or len(parsed.topics) > 1):
-        raise refused("asOfSeq", "it is of one topic; with several give asOfTimestamp")
+        raise refused("asOfSeq", "it is for one topic; for several give asOfTimestamp")
 
 
 def _check_named(option: str, bound: SeqBound | dict[str, SeqBound] | None, parsed: ReadOptions) -> None:
@@ -243,5 +243,5 @@ def _check_named(option: str, bound: SeqBound | dict[str, SeqBound] | None, pars
         prefix = parsed.topic_prefix
         if not (topic in parsed.topics if prefix is None else topic.startswith(prefix)):
             raise refused(
-                option, f"topic {topic!r} is none of those that are read: {', '.join(parsed.topics) or f'{prefix}*'}"
+                option, f"topic {topic!r} is not among the topics read: {', '.join(parsed.topics) or f'{prefix}*'}"
             )

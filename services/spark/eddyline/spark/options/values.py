@@ -41,7 +41,7 @@ def unknown(option: str, known: Iterable[str], what: str) -> InvalidArgument:
     spelt = {name.lower(): name for name in known}
     near = difflib.get_close_matches(option.lower(), spelt, n=1)
     hint = f" did you mean {spelt[near[0]]}?" if near else ""
-    return refused(option, f"it is not known;{hint} a {what} knows {', '.join(sorted(spelt.values()))}")
+    return refused(option, f"it is unknown;{hint} a {what} has {', '.join(sorted(spelt.values()))}")
 
 
 def choice(option: str, text: str, choices: Sequence[Choice]) -> Choice:
@@ -82,7 +82,7 @@ def texts(option: str, text: str) -> tuple[str, ...]:
         except ValueError:
             raise refused(option, f"{_cut(text)} is not a JSON list") from None
         if not all(isinstance(value, str) for value in values):
-            raise refused(option, "a JSON list of it holds strings only")
+            raise refused(option, "its JSON list must hold strings only")
     else:
         values = [part.strip() for part in text.split(",") if part.strip()]
     if not values or len(values) > LIST_MAX:
@@ -104,7 +104,7 @@ def key_prefixes(option: str, text: str) -> tuple[bytes, ...]:
         try:
             found.append(base64.b64decode(value.removeprefix(BINARY_PREFIX), validate=True))
         except binascii.Error:
-            raise refused(option, f"{_cut(value)} is not base64 behind {BINARY_PREFIX!r}") from None
+            raise refused(option, f"{_cut(value)} is not base64 after {BINARY_PREFIX!r}") from None
     return tuple(found)
 
 

@@ -48,7 +48,7 @@ class DemoCluster:
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or (self._moment and holds(self._moment)), timeout_s)
             if self._is_over or not self._moment or not holds(self._moment):
-                ended = "it ended" if self._is_over else f"{timeout_s:.0f} s are over"
+                ended = "it ended" if self._is_over else f"{timeout_s:.0f} s have passed"
                 raise DemoFailed(f"the demo has not {what}: {ended} ({json.dumps(self._moment)})")
             return self._moment
 

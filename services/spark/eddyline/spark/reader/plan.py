@@ -71,7 +71,7 @@ def find_topics(cluster: Cluster, options: ReadOptions) -> list[topic_pb2.Topic]
     found = cluster.list_topics(options.topic_prefix)
     if not found:
         raise TopicNotFound(
-            f"option topic: no topic's name begins with {options.topic_prefix!r}: `eddyline topic list` shows all there are",
+            f"option topic: no topic name begins with {options.topic_prefix!r}; list topics with `eddyline topic list`",
             field="topic",
         )
     if len(found) > TOPICS_MAX:
@@ -84,7 +84,7 @@ def _find_topic(cluster: Cluster, name: str) -> topic_pb2.Topic:
         return cluster.get_topic(name)
     except TopicNotFound as error:
         raise TopicNotFound(
-            f"option topic: there is no topic {name}: name one that `eddyline topic list` shows, or make it first",
+            f"option topic: topic {name} does not exist; list topics with `eddyline topic list`, or create it first",
             **{**error.metadata, "topic": name, "field": "topic"},
         ) from error
 
@@ -155,7 +155,7 @@ def _pin_topic(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -
         end = min(end, _find(cluster, topic, options.ending_ns, time_by))
     elif options.ending_ns is not None:
         if options.ending_ns == 0:
-            raise refused("endingTimestamp", "by source time it cannot be the very epoch")
+            raise refused("endingTimestamp", "by source time it must be after 1970-01-01T00:00:00Z")
         source_end_ns = options.ending_ns
     return Cut(topic.name, topic.epoch, first, end, source_from_ns, source_end_ns)
 
@@ -196,7 +196,7 @@ def pin_fold(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -> 
         EddylineError: NotKv; CursorAhead: the seq is above the head; InvalidArgument: the time has not come.
     """
     if topic.kind != topic_pb2.TOPIC_KIND_KV:
-        raise NotKv(f"topic {topic.name} is no KV topic: it has no fold for read={options.read}")
+        raise NotKv(f"topic {topic.name} is not a KV topic: it has no fold for read={options.read}")
     point = int(topic.head_seq)
     if options.as_of_seq is not None:
         if options.as_of_seq > point:
@@ -205,7 +205,7 @@ def pin_fold(cluster: Cluster, topic: topic_pb2.Topic, options: ReadOptions) -> 
     elif options.as_of_ns is not None:
         moment_ms = options.as_of_ns // NS_PER_MS
         if moment_ms >= cluster.now_ms():
-            raise refused("asOfTimestamp", "this moment has not passed: what is written until then would count")
+            raise refused("asOfTimestamp", "this time has not passed: records written until then would count")
         point = find_by_commit(cluster, topic, moment_ms + 1) - 1
     return Cut(topic.name, topic.epoch, 1, point + 1, as_of_seq=point)
 

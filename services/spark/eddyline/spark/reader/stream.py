@@ -143,7 +143,7 @@ def _check_place(place: TopicOffset, topic: topic_pb2.Topic) -> None:
         raise gone(EpochMismatch(f"its epoch is {topic.epoch}", epoch=topic.epoch), topic.name, place["epoch"])
     if place["seq"] > topic.head_seq:
         raise CursorAhead(
-            f"topic {topic.name}: the checkpoint is at seq {place['seq']}, and the head is {topic.head_seq}: the store"
-            " has an older state than the one that was read. Start with a new checkpoint, at a startingSeq that fits",
+            f"topic {topic.name}: the checkpoint is at seq {place['seq']}, above the head {topic.head_seq}: the store"
+            " has an older state than was read. Start with a new checkpoint and a startingSeq up to the head",
             headSeq=topic.head_seq,
         )

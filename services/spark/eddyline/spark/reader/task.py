@@ -115,8 +115,8 @@ class Task:
             LOG.warning("records lost: %s", told)
             return False
         raise GapFound(
-            f"{told}. Nothing was read wrongly, and this is not in the result. The option onGap says what to do: fail (as"
-            f" here), warn (go on, and log it) or rows (go on, with a row of op GAP)"
+            f"{told}: these records are not in the result. Set option onGap: fail (the default, this error), warn (log the"
+            " gap and continue) or rows (continue with a row of op GAP)"
         )
 
 
@@ -145,4 +145,4 @@ def _tell_account(piece: TopicSplit, account: Account) -> None:
 
 
 def _tell(piece: TopicSplit, error: EddylineError) -> None:
-    LOG.warning("a read of topic %s goes on after %s: %s", piece.topic, error.reason, error.message)
+    LOG.warning("a read of topic %s continues after %s: %s", piece.topic, error.reason, error.message)

@@ -192,19 +192,19 @@ class PartitionWriter:
             StaleFence, InvalidArgument: as `write`.
         """
         if 0 < self._fence < place.fence:
-            raise StaleFence(f"the writer has fence {place.fence}, this attempt {self._fence}", fence=place.fence)
+            raise StaleFence(f"the writer has fence {place.fence}, this attempt has {self._fence}", fence=place.fence)
         self._fence = max(self._fence, place.fence, 1)
         self._previous = place.position
         stored = decoded(place.position, writer=self._target.writer) if place.position else None
         if stored is not None and stored.epoch > self._target.run:
             raise _refused(
                 f"micro-batch {stored.epoch} was written, and this is {self._target.run}: the checkpoint is older than the "
-                "topic. Go on with the newer checkpoint, or begin with another one and another writeId"
+                "topic. Continue with the newer checkpoint, or start with another one and another writeId"
             )
         here = stored if stored is not None and stored.epoch == self._target.run else None
         if self._settled is not None and (here is None or here.ordinal < self._settled):
             raise _refused(
-                f"the store lost rows that it had acknowledged: it stands at {here.ordinal if here else 0}, and was at "
+                f"the store lost rows that it had acknowledged: its position is {here.ordinal if here else 0}, was "
                 f"{self._settled}. The next attempt writes them again"
             )
         unsettled = tuple(self._pending)
@@ -219,7 +219,7 @@ class PartitionWriter:
         if self._settled is not None or not self._rows.rewind():
             raise _refused(
                 "its rows, or their order, differ from those that an earlier attempt wrote under this name: the source does "
-                "not give the same rows again. Sort them, or keep them in a table first; or give the write another writeId; "
+                "not return the same rows again. Sort them, store them in a table first, or set another writeId; "
                 "option onDifferentRows=append writes all of them again"
             )
         self._fence = max(self._fence, place.fence + 1)
@@ -241,7 +241,7 @@ class PartitionWriter:
         threading.Event().wait(delay_s)
 
     def _told(self, error: EddylineError) -> EddylineError:
-        why = "another attempt, whose rows are others, took over: " if isinstance(error, StaleFence) else ""
+        why = "another attempt with other rows took over: " if isinstance(error, StaleFence) else ""
         metadata: dict[str, str | int] = dict(error.metadata)
         message = f"topic {self._target.topic}, writer {self._target.writer}: {why}{error.message}"
         return type(error)(message, **metadata)

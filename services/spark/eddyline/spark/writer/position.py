@@ -58,7 +58,7 @@ def decoded(position: bytes, *, writer: str) -> RowPosition:
         if version == _VERSION and flags in (0, _FINAL):
             return RowPosition(epoch, ordinal, digest, flags == _FINAL)
     raise InvalidArgument(
-        f"writer {writer} stands at a position that no Spark writer made: give this write another id",
+        f"the position of writer {writer} was not written by Spark: set another writeId",
         field="writer",
         writer=writer,
         position=position.hex(),

@@ -106,8 +106,8 @@ class ReplayableRows:
         if self._takes_fewer:
             return False
         raise InvalidArgument(
-            f"its rows end at {self.ordinal}, and an earlier attempt wrote {stored.ordinal}: either this task is failing "
-            "further up, or the source gives fewer rows now, or its partitions changed; option onDifferentRows=appendFewer "
+            f"its rows end at {self.ordinal}, and an earlier attempt wrote {stored.ordinal}: an earlier step of this "
+            "task failed, the source returns fewer rows now, or its partitions changed; option onDifferentRows=appendFewer "
             "writes these rows again",
             field="rows",
         )

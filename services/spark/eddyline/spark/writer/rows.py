@@ -54,17 +54,17 @@ def check_columns(schema: pa.Schema, kind: Kind, topic: str) -> None:
     for name in names:
         if name in GIVEN_BY_THE_STORE:
             given = [given for given in names if given in GIVEN_BY_THE_STORE]
-            raise _refused(name, f"it is the store's to give; leave out {', '.join(given)}")
+            raise _refused(name, f"the store sets it; leave out {', '.join(given)}")
         if name not in WRITTEN:
-            raise _refused(name, f"it is not known; what is written is {', '.join(WRITTEN)}")
+            raise _refused(name, f"it is unknown; allowed are {', '.join(WRITTEN)}")
         if names.count(name) > 1:
-            raise _refused(name, "it is there twice")
+            raise _refused(name, "it occurs twice")
         if not _fits(name, schema.field(name).type):
             raise _refused(name, f"it has type {schema.field(name).type}, expected: {_EXPECTED[name]}")
     if "source_ts" in names and "source_ts_ns" in names:
-        raise _refused("source_ts", "it is there beside source_ts_ns, which says the same exactly: leave out one")
+        raise _refused("source_ts", "source_ts_ns is also given, with the same value: leave out one")
     if kind is Kind.KV and "key" not in names:
-        raise _refused("key", f"it is missing: topic {topic} is of kind KV, and every record of it has a key")
+        raise _refused("key", f"it is missing: topic {topic} is of kind KV, and every record of it needs a key")
     if not {"key", "data"} & set(names):
         raise _refused("data", f"it is missing, and so is key; found: {', '.join(names) or 'no column'}")
 
@@ -186,7 +186,7 @@ def _ops(names: pa.Array | None, kind: Kind, count: int) -> pa.Array:
     if unknown.any():
         index = int(unknown.argmax())
         shown, expected = str(names[index])[:40], ", ".join(op.name for op in allowed)
-        message = f"record {index}: op {shown!r} is not what a topic of kind {kind.name} takes, which is {expected}"
+        message = f"record {index}: op {shown!r} is not allowed in a topic of kind {kind.name}; use {expected}"
         raise InvalidOp(message, field="op", index=index)
     return pa.array(numbers)
 
@@ -225,7 +225,7 @@ def _check_keys(key: pa.Array) -> None:
     missing = pc.fill_null(pc.equal(pc.binary_length(key), 0), True)
     if pc.any(missing).as_py():
         index = int(np.asarray(missing).argmax())
-        message = f"record {index}: a record of a KV topic has a key of 1 byte at least"
+        message = f"record {index}: a record of a KV topic needs a key of at least 1 byte"
         raise KeyRequired(message, field="key", index=index)
 
 

@@ -107,7 +107,7 @@ class StoreChannel:
                     return StoredPosition(fence, b"")
             else:
                 return StoredPosition(fence, position)
-        raise NotReady(f"writer {writer} moved on {PLACE_TRIES_MAX} times while it was asked where it stands")
+        raise NotReady(f"the position of writer {writer} changed {PLACE_TRIES_MAX} times while it was read")
 
     @contextmanager
     def appends(self, *, epoch: int) -> Iterator[Appends]:

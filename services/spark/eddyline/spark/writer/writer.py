@@ -116,8 +116,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         query, number = task.getLocalProperty(QUERY_ID_KEY), task.getLocalProperty(BATCH_ID_KEY)
         if query is None or number is None:
             raise InvalidArgument(
-                f"this Spark does not tell its tasks {QUERY_ID_KEY} and {BATCH_ID_KEY}, without which a micro-batch that is "
-                "run again would be written twice",
+                f"this Spark does not pass {QUERY_ID_KEY} and {BATCH_ID_KEY} to its tasks; without them a repeated "
+                "micro-batch would be written twice",
                 field="task",
             )
         write_id = self._plan.options.write_id or query
@@ -160,7 +160,7 @@ def write_rows(
         # Jitter alone is random.
         written = PartitionWriter(content, target, clock=SystemClock(), random_source=random.Random()).write()
     if written.took_over:
-        _LOG.warning("%s: rows differ from an earlier attempt's, which are there beside them", target.writer)
+        _LOG.warning("%s: rows differ from those of an earlier attempt, which stay in the topic", target.writer)
     return PartitionWritten(partition, content.ordinal, content.ordinal - written.appended, written.took_over)
 
 
@@ -179,11 +179,11 @@ def find_topic(options: WriteOptions) -> TopicInfo:
             patience.wait(error)
     if options.create is not None and topic.kind is not options.create:
         raise InvalidArgument(
-            f"option createTopic: topic {topic.name} is there, and of kind {topic.kind.name}", field="createTopic"
+            f"option createTopic: topic {topic.name} exists with kind {topic.kind.name}", field="createTopic"
         )
     if topic.source:
         raise TopicHasSource(
-            f"topic {topic.name} is written by its source {topic.source} alone", topic=topic.name, source=topic.source
+            f"topic {topic.name} is written by its source {topic.source} only", topic=topic.name, source=topic.source
         )
     return topic
 
@@ -196,7 +196,7 @@ def _find_or_make(options: WriteOptions) -> TopicInfo:
             if options.create is not None:
                 return link.create_topic(options.create)
             raise TopicNotFound(
-                f"there is no topic {options.topic}: make it first, or give option createTopic=LOG or KV",
+                f"topic {options.topic} does not exist: create it first, or give option createTopic=LOG or KV",
                 topic=options.topic,
             ) from None
 
@@ -205,8 +205,8 @@ def _plan(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Writ
     options = parse_write_options(given)
     if overwrite:
         raise InvalidArgument(
-            "mode overwrite (output mode complete): rows are only appended to a topic; use append, and delete what shall go "
-            "with the client first",
+            "mode overwrite (output mode complete): rows are only appended to a topic; use append, and delete old "
+            "records with the client first",
             field="mode",
         )
     options = replace(options, access=read_access(options.asked, os.environ))
@@ -227,7 +227,7 @@ def _batches(rows: Iterable[pa.RecordBatch], kind: Kind) -> Iterator[Batch]:
 def _task() -> TaskContext:
     task = TaskContext.get()
     if task is None:
-        raise InvalidArgument("a topic is written in a task of Spark", field="task")
+        raise InvalidArgument("a topic can be written only in a Spark task", field="task")
     return task
 
 
@@ -235,7 +235,7 @@ def _tell(what: str, plan: WritePlan, messages: Sequence[WriterCommitMessage | N
     written = [message for message in messages if isinstance(message, PartitionWritten)]
     over = sum(message.took_over for message in written)
     _LOG.info(
-        "topic %s, %s: %d records in %d of %d partitions, %d of them from earlier attempts; %d partitions written anew",
+        "topic %s, %s: %d records in %d of %d partitions, %d of them from earlier attempts; %d partitions written again",
         plan.options.topic,
         what,
         sum(message.records for message in written),

@@ -107,8 +107,8 @@ def _write_secret(path: Path, secret: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     except FileExistsError:
-        advice = "nothing was written; another --secret-file, or remove that one if its key is used by nobody"
-        raise CommandError(f"{path} is there already", advice) from None
+        advice = "nothing was written; give another --secret-file, or remove that one if its key is unused"
+        raise CommandError(f"{path} exists already", advice) from None
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror or error}", "nothing was written") from None
     try:

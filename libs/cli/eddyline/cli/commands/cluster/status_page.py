@@ -58,7 +58,7 @@ def _verdict(facts: ClusterState, width: int) -> list[str]:
     found = troubles(facts)
     if not found:
         roles = pluralize(len(facts.roles), "role")
-        sources = "sources not told" if facts.sources is None else pluralize(len(facts.sources), "source")
+        sources = "sources unknown" if facts.sources is None else pluralize(len(facts.sources), "source")
         return [f"all is well: {roles}, {sources}"]
     lines = [f"{pluralize(len(found), 'trouble')}:"]
     for trouble in found:
@@ -149,7 +149,7 @@ def _store(figures: Figures, since: str) -> Iterator[tuple[str, str]]:
         yield "behind", f"{size('apply_lag')} written and not applied yet"
     totals = [f"{_many(number('appended'), 'record')} appended"]
     if number("dropped_key"):
-        totals.append(f"{pluralize(number('dropped_key'), 'idempotency key')} dropped before their time")
+        totals.append(f"{pluralize(number('dropped_key'), 'idempotency key')} dropped early")
     if number("corrupt"):
         totals.append(f"{pluralize(number('corrupt'), 'piece')} of files found CORRUPT, see the log")
     yield "totals", f"{since}: {', '.join(totals)}"

@@ -147,7 +147,7 @@ async def _append_once(
     client: Client, arguments: argparse.Namespace, context: Context, records: list[Record], create: Kind | None
 ) -> int:
     result = await client.append(arguments.topic, records, idempotency_key=arguments.idempotency_key, create=create)
-    again = " (it had been done before)" if result.deduplicated else ""
+    again = " (already stored by an earlier call)" if result.deduplicated else ""
     context.output.print_result(
         f"appended {result.first_seq} to {result.last_seq}{again}",
         {

@@ -40,7 +40,7 @@ async def append_lines(
         run_id=arguments.idempotency_key or f"{context.random_source.getrandbits(48):012x}",
         create=create,
         on_away=lambda error: print_error(f"{error.reason}: {error.message}; trying again for {PATIENCE_S:g} s"),
-        on_back=lambda: print_error("going on"),
+        on_back=lambda: print_error("continuing"),
     )
     try:
         await run.run(_records(template, is_json=arguments.json, skip=arguments.skip))
@@ -48,7 +48,7 @@ async def append_lines(
         message = f"{error.message}; {_how_far(run)}"
         if not run.acknowledged:
             raise CommandError(message, error.advice, exit_code=EXIT_USAGE) from None
-        raise CommandError(message, f"{error.advice}; mend it, then {_how_to_go_on(run, arguments.skip)}") from None
+        raise CommandError(message, f"{error.advice}; correct it, then {_how_to_go_on(run, arguments.skip)}") from None
     except EddylineError as error:
         where = f"line {run.next_number}: " if run.next_number else ""
         advice = [error.advice, _how_to_go_on(run, arguments.skip)]
@@ -94,4 +94,4 @@ def _how_to_go_on(run: AppendRun, skip: int) -> str:
     """Advice that repeats nothing: the same numbers give the same keys, which settle what is unknown."""
     behind = run.acknowledged_number or skip
     settled = f" --idempotency-key {run.run_id}, within the topic's idempotency window" if run.unknown_count else ""
-    return f"go on with the same input and --skip {behind}{settled}"
+    return f"continue with the same input and --skip {behind}{settled}"

@@ -136,7 +136,7 @@ async def state(arguments: argparse.Namespace, context: Context) -> int:
     of = f"{found.topic} at {found.seq}" + (", deleted" if found.deleted else "")
     as_of = f"{format_time(found.as_of_ms)}, {age_s} s ago" if found.as_of_ms else "never"
     live = pluralize(found.entry_count, "live key")
-    text = f"{of}: {live}; level with the cluster as of {as_of}; {found.file_bytes} bytes"
+    text = f"{of}: {live}; caught up with the cluster as of {as_of}; {found.file_bytes} bytes"
     context.output.print_result(text, {**state_fields(found), "deleted": found.deleted, "file_bytes": found.file_bytes})
     return EXIT_OK
 
@@ -158,8 +158,8 @@ def _read(path: Path) -> LocalFold:
     try:
         return read_fold(path, memory_bytes_max=_ANY_SIZE)
     except DataCorrupt as error:
-        raise damaged(error, path, "`eddyline edge follow TOPIC --file FILE --rebuild` makes it anew") from error
+        raise damaged(error, path, "`eddyline edge follow TOPIC --file FILE --rebuild` rebuilds it") from error
     except FileNotFoundError:
-        raise CommandError(f"{path}: no such file", "`eddyline edge follow TOPIC --file FILE` makes it") from None
+        raise CommandError(f"{path}: no such file", "`eddyline edge follow TOPIC --file FILE` creates it") from None
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from eddyline.client.local_fold.local_fold import LocalFold, LocalFoldState
 
 _STEPS: Final = {
-    FoldStep.SNAPSHOT: "taken anew",
-    FoldStep.LEVEL: "level with the cluster; following",
-    FoldStep.GAP: "records were lost on the way; taking all anew",
-    FoldStep.CURSOR_AHEAD: "the topic is behind this file; taking all anew",
-    FoldStep.REFRESH: "taking all anew, as each so often",
-    FoldStep.DELETED: "the topic was deleted; waiting until it is made again",
+    FoldStep.SNAPSHOT: "full snapshot applied",
+    FoldStep.LEVEL: "caught up with the cluster; following",
+    FoldStep.GAP: "records were lost; loading all values again",
+    FoldStep.CURSOR_AHEAD: "the topic is behind this file; loading all values again",
+    FoldStep.REFRESH: "loading all values again: the refresh interval is over",
+    FoldStep.DELETED: "the topic was deleted; waiting until it is created again",
 }
 
 
@@ -72,18 +72,18 @@ async def run_follow(arguments: argparse.Namespace, context: Context) -> int:
     except Locked as error:
         raise CommandError(str(error), "read it with `eddyline edge get`, or give another --file") from error
     except DataCorrupt as error:
-        raise damaged(error, arguments.file, "begin anew from the cluster with --rebuild") from error
+        raise damaged(error, arguments.file, "rebuild it from the cluster with --rebuild") from error
     except MemoryFull as error:
         raise CommandError(
             f"{error.reason}: {error.message}", "give more with --memory, or follow fewer keys with --key-prefix"
         ) from error
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise CommandError(
-            f"{arguments.file}: {error.strerror}", "give the path of a file, in a folder that is there"
+            f"{arguments.file}: {error.strerror}", "give the path of a file in an existing folder"
         ) from error
     except OSError as error:
         raise CommandError(
-            f"{arguments.file}: {error.strerror or error}", "look at the disk, then start it again"
+            f"{arguments.file}: {error.strerror or error}", "check the disk, then start it again"
         ) from error
 
 

@@ -26,7 +26,7 @@ async def explain(client: Client, wanted: Sequence[WatchTopic], output: Output) 
         _say_cost(cost, output)
         for address, watches in (await open_watches(client, cost.topic)).items():
             if isinstance(watches, EddylineError):
-                line = f"{address} does not tell its streams: {watches.message}"
+                line = f"{address} does not list its streams: {watches.message}"
                 output.print_notice(line, {"event": "not_told", "delivery": address, "reason": watches.reason})
                 continue
             for watch in watches:
@@ -48,13 +48,13 @@ def _say_cost(cost: WatchCost, output: Output) -> None:
     if cost.gap is not None:
         fields["gap"] = gap_fields(cost.gap)
     if cost.deleted:
-        line = "deleted: the watch says so, and nothing else"
+        line = "deleted: the watch reports the deletion only"
     elif cost.snapshot:
-        line = f"the current values, then what comes behind {cost.head_seq}"
+        line = f"the current values, then the changes after {cost.head_seq}"
     elif not cost.records and cost.gap is None:
-        line = f"nothing is behind: level at {cost.start.seq}"
+        line = f"nothing to read: caught up at {cost.start.seq}"
     else:
-        place = f"behind {cost.start.seq}, head {cost.head_seq}"
+        place = f"after {cost.start.seq}, head {cost.head_seq}"
         line = f"{place}: at most {cost.records} records, about {format_bytes(cost.nbytes)}"
     output.print_result(f"{cost.topic}  {line}", fields)
     if cost.gap is not None and not output.is_json:

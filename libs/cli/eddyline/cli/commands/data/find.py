@@ -52,9 +52,9 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         )
     has = "has a source time" if commit_time_ms is None else "is"
     text = (
-        f"{found.seq}: `eddyline read {arguments.topic} --after {found.seq - 1}` begins with it"
+        f"{found.seq}: `eddyline read {arguments.topic} --after {found.seq - 1}` starts with it"
         if found.found
-        else f"none yet: no record {has} so late; the next one will be {found.seq}"
+        else f"none yet: no record {has} that late; the next seq is {found.seq}"
     )
     context.output.print_result(
         text,

@@ -50,9 +50,7 @@ def contradiction(arguments: argparse.Namespace) -> str:
     if trouble := raw_contradiction(arguments):
         return trouble
     past = arguments.at_seq is not None or arguments.at_time is not None
-    return (
-        "--min-seq waits for what comes, --at-seq and --at-time ask for what was" if past and arguments.min_seq else ""
-    )
+    return "--min-seq does not go with --at-seq or --at-time: give one of them" if past and arguments.min_seq else ""
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:

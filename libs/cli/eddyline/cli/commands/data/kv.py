@@ -188,7 +188,7 @@ def _outcome_when_stopped(arguments: argparse.Namespace, context: Context) -> It
 def contradiction(arguments: argparse.Namespace) -> str:
     """The contradiction among the arguments; empty = none."""
     if arguments.source and not arguments.wait_applied:
-        return "--source says whom --wait-applied waits for: give both"
+        return "--source needs --wait-applied: give both"
     if getattr(arguments, "value", None) is not None and arguments.file is not None:
         return "a VALUE or --file, not both"
     if getattr(arguments, "value", None) == "-":

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 _LIVE: Final = "LIVE"
 _MORE: Final = """
 
-Read from the store, not from NATS: a source that copies the bucket must be there. One that is behind or stopped is told on
-stderr. Of several that have the key the one with the highest revision is shown. Exit code 1 if the key is not live.
+Read from the store, not from NATS: a source that copies the bucket must be there. One that is behind or stopped is
+reported on stderr. Of several that have the key the one with the highest revision is shown. Exit code 1 if the key is
+not live.
 
 JSON (-o json): bucket, source, topic, revision (NATS's), time_ns (NATS's, since the Unix epoch), source_state, and the
 record as `eddyline get` has it."""

@@ -109,14 +109,14 @@ def contradiction(arguments: argparse.Namespace) -> str:
     }
     given = [name for name, value in starts.items() if value is not None]
     if len(given) > 1:
-        return f"{given[0]} and {given[1]} both say where to begin"
+        return f"{given[0]} and {given[1]} both set the start: give one"
     if arguments.epoch and arguments.after is None:
-        return "--epoch says of which topic the seq of --after is; give both"
+        return "--epoch needs --after: give both"
     if arguments.updates_only and given and arguments.start not in ("tail", "snapshot"):
-        return f"--updates-only begins with what comes from now on, {given[0]} somewhere else"
+        return f"--updates-only starts at the head: it does not go with {given[0]}"
     for name in ("--after", "--from-revision"):
         if starts[name] is not None and len(set(arguments.topics)) > 1:
-            return f"{name} is a place in one topic; watch the others with another command"
+            return f"{name} sets the start of one topic; watch the others with another command"
     return ""
 
 

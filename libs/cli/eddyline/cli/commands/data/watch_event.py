@@ -56,7 +56,7 @@ def print_event(event: WatchEvent, output: Output) -> None:
                 "fold_seq": event.fold_seq,
             }
             put_bytes(fields, "after_key", event.after_key)
-            output.print_result(f"-- {event.topic}: current values go on behind {printable(event.after_key)}", fields)
+            output.print_result(f"-- {event.topic}: current values continue after {printable(event.after_key)}", fields)
         case SnapshotEnded():
             output.print_result(
                 f"-- {event.topic}: {event.count} current value{'' if event.count == 1 else 's'}; changes follow",

@@ -173,7 +173,7 @@ async def create(arguments: argparse.Namespace, context: Context) -> int:
     context.output.print_result(text, {**source_fields(source), "created": not was_there})
     if source.status == "SOURCE_LOST" and not context.output.is_json:
         waits = source.reason.startswith("NATS has no")
-        print_error(f"{source.reason} yet: copying begins when it has" if waits else source.reason)
+        print_error(f"{source.reason} yet: copying starts once it exists" if waits else source.reason)
     return EXIT_OK
 
 
@@ -236,7 +236,7 @@ async def resync(arguments: argparse.Namespace, context: Context) -> int:
     """Ask for a resync."""
     async with connected(arguments, context) as client:
         source = await client.sources.resync(arguments.name)
-    text = f"{arguments.name} resyncs; `eddyline source get {arguments.name}` says when it is done"
+    text = f"{arguments.name} resyncs; `eddyline source get {arguments.name}` shows when it is done"
     context.output.print_result(text, source_fields(source))
     return EXIT_OK
 

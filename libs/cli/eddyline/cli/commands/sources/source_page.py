@@ -17,17 +17,17 @@ STANDING: Final = ("SOURCE_LOST", "CURSOR_EXPIRED", "STREAM_RECREATED", "CURSOR_
 """States in which a source does not copy until something is done about it."""
 _WORDS: Final = {
     "UNSPECIFIED": "no ingest has reported since the store started",
-    "CONNECTING": "connects to NATS and looks at what is there",
+    "CONNECTING": "connects to NATS and checks the bucket or stream",
     "SNAPSHOT": "makes the first copy",
-    "RESYNCING": "brings the topic in step with what is there now",
+    "RESYNCING": "makes the topic equal to the bucket or stream as it is now",
     "CATCHING_UP": "reads from its position to the end",
     "LIVE": "copies changes as they come",
-    "RECOVERING": "tries again from its position",
+    "RECOVERING": "retries from its position",
     "PAUSED": "copies nothing until `eddyline source resume`",
-    "SOURCE_LOST": "stopped: there is nothing to copy, or it cannot be copied; looked at again every 5 s",
-    "STREAM_RECREATED": "stopped: the stream was deleted and made again",
+    "SOURCE_LOST": "stopped: there is nothing to copy, or it cannot be copied; checked again every 5 s",
+    "STREAM_RECREATED": "stopped: the stream was deleted and created again",
     "CURSOR_AHEAD": "stopped: the stream was rolled back",
-    "CURSOR_EXPIRED": "stopped by its policy: messages left before they were read",
+    "CURSOR_EXPIRED": "stopped by its policy: messages were removed before they were read",
     "OVERSIZE": "stopped: a message does not fit",
 }
 _LABEL_CHARS: Final = 10
@@ -89,14 +89,14 @@ def _lines(source: Source) -> Iterator[tuple[str, str]]:
     since = f" for {age_text(detail.state_ms)}" if detail.state_ms and source.holder else ""
     words = _WORDS.get(source.status, "a state of a newer version")
     if not source.holder and source.status not in ("UNSPECIFIED", *STANDING):
-        words = "no ingest holds it, what follows is as it was last reported"
+        words = "no ingest holds it; this page shows its last report"
     yield "state", f"{state_text(source)}{since}: {words}"
     if source.reason:
         yield "reason", source.reason
     if source.paused and source.status != "PAUSED":
         yield "", "paused: stops within a third of a lease"
     if source.resync_pending:
-        yield "", "a resync was asked for and is not done"
+        yield "", "a resync was requested and is not done"
     pace = pace_text(source)
     if pace:
         yield "progress", pace
@@ -141,5 +141,5 @@ def _verified(source: Source) -> str:
 def _holder(source: Source) -> str:
     reported = f"reported {age_text(source.reported_ms)} ago" if source.reported_ms >= 0 else "nothing reported yet"
     if source.from_store:
-        return f"{source.holder or 'nobody'}, {reported}; no ingest answers, this is what the store knows"
-    return f"{source.holder}, {reported}" if source.holder else f"nobody now, last {reported}"
+        return f"{source.holder or 'no ingest'}, {reported}; no ingest answers, this page is from the store"
+    return f"{source.holder}, {reported}" if source.holder else f"no ingest now, last {reported}"

@@ -54,7 +54,7 @@ def add(verbs: Subparsers) -> None:
 
 def _changes_nothing(arguments: argparse.Namespace) -> str:
     if arguments.dead_letter_topic == "":
-        return "a topic has a name; --no-dead-letter-topic takes it away"
+        return "the topic's name is empty; --no-dead-letter-topic removes the topic"
     changes = arguments.on_expired, arguments.on_recreated, arguments.dead_letter_topic
     return "" if any(changes) or arguments.no_dead_letter_topic else "give a setting to change"
 

@@ -49,7 +49,7 @@ JSON (-o json): {"source", "kind", "key", "bucket_revision", "fold_revision", "l
 {"source", "prefix", "bucket_count", "fold_count", "difference_count"} a prefix with findings; then source, equal,
 bucket_count, fold_count, difference_count, of which missing_count (only in the bucket), surplus_count (only in the fold)
 and value_count, left_count, dry_run, repaired, repair_trouble (why there was none), unsettled_count
-(changed at each look), unexamined_count and unconfirmed_count (too many to look at), dead_letter_count, position_revision,
+(changed at each check), unexamined_count and unconfirmed_count (too many to look at), dead_letter_count, position_revision,
 source_status and source_reason (as its holder reported it), left_bucket_count and left_fold_count (after a repair; the other
 counts are those before). A prefix is a key through its first dot; one without findings is not listed. With --all also
 {"source", "reason", "message"} where one could not be verified, {"source", "skipped"} where it copies a stream."""
@@ -87,9 +87,9 @@ def add(subparsers: Subparsers) -> None:
 
 def _contradiction(arguments: argparse.Namespace) -> str:
     if bool(arguments.source) == arguments.all:
-        return "name one SOURCE, or ask for --all"
+        return "give one SOURCE, or --all"
     if arguments.dry_run and not arguments.repair:
-        return "--dry-run says what --repair would do: give both"
+        return "--dry-run needs --repair: give both"
     return ""
 
 
@@ -140,7 +140,7 @@ async def _verdict(client: Client, name: str, arguments: argparse.Namespace, con
             if isinstance(step, SourceVerdict):
                 return step
             progress.tell(f"verifying {name}: {_progress_text(step)}")
-    raise CommandError(f"ingest ended the verification of {name} without a verdict", "try again")
+    raise CommandError(f"ingest ended the verification of {name} without a result", "try again")
 
 
 def _progress_text(step: SourceProgress) -> str:
@@ -252,11 +252,11 @@ def _text(verdict: SourceVerdict) -> str:
     else:
         told = [f"{keys} {differ}{f': {kinds}' if kinds else ''} ({counts})"]
     if verdict.unsettled_count:
-        told.append(f"{verdict.unsettled_count} changed at each look")
+        told.append(f"{verdict.unsettled_count} changed at each check")
     if verdict.unexamined_count:
-        told.append(f"about {verdict.unexamined_count} more in groups that differ were not looked at")
+        told.append(f"about {verdict.unexamined_count} more in groups that differ were not checked")
     if verdict.unconfirmed_count:
-        told.append(f"{verdict.unconfirmed_count} were looked at once")
+        told.append(f"{verdict.unconfirmed_count} were checked once")
     if verdict.dead_letter_count:
         told.append(f"{verdict.dead_letter_count} are dead letters")
     if verdict.source_status in STANDING and not verdict.repair_trouble:

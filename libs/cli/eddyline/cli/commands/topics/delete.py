@@ -30,7 +30,7 @@ eddyline delete prices --key BTC --yes
 eddyline delete access --tag-prefix user:17: --before 9000 --dry-run"""
 _MORE: Final = """
 
-Deletes records for good, and tells no gap; with a bound and a match, those of which both is true. Records that come later
+Deletes records for good, and reports no gap; with a bound and a match, those of which both is true. Records that come later
 are not touched. On a KV topic --before alone trims the log and leaves the live values; --key and --key-prefix erase the
 keys' revisions with their live values, also those whose records were evicted, which are not counted; tags are matched on
 logs only. The bytes leave the disk within the store's erase_within_h, or at once by `eddyline topic erase TOPIC`.
@@ -77,7 +77,7 @@ def add(subparsers: Subparsers) -> None:
 def contradiction(arguments: argparse.Namespace) -> str:
     """The contradiction among the arguments; empty = none."""
     if not arguments.before and not any(getattr(arguments, name) is not None for name in _MATCHES):
-        return "say what to delete: --before, --key, --key-prefix, --tag or --tag-prefix"
+        return "give what to delete: --before, --key, --key-prefix, --tag or --tag-prefix"
     if arguments.key == "" or arguments.tag == "":
         return "no record has an empty key or tag; --key-prefix '' is every record with a key"
     return ""

@@ -149,9 +149,9 @@ async def _in_thread(work: Callable[[threading.Event], list[TopicExport]]) -> li
 def _failure_text(topic: TopicExport) -> str:
     """The line for a topic that was not exported whole; an error of the system has the name of its class as reason."""
     if topic.error == "DISK_FULL":
-        advice = "make room, then run it again: it goes on with the range that failed"
+        advice = "free disk space, then run it again: it continues with the failed range"
     elif not topic.error.isupper():
-        return f"{topic.topic}: {topic.message} (look at the folder of --out, then run it again)"
+        return f"{topic.topic}: {topic.message} (check the folder of --out, then run it again)"
     else:
         advice = ""
     return f"{topic.error}: {topic.message}" + (f" ({advice})" if advice else "")

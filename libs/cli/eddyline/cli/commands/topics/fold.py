@@ -74,7 +74,7 @@ async def export(arguments: argparse.Namespace, context: Context) -> int:
         steps = client.export_fold(arguments.topic)
         done = await _last(steps, f"exporting {arguments.topic}", ProgressReporter(context.clock))
     if not isinstance(done, FoldExported):
-        raise CommandError(f"the store ended the export of {arguments.topic} without a word", "try again")
+        raise CommandError(f"the store ended the export of {arguments.topic} without a result", "try again")
     artifact = done.artifact
     text = f"{artifact.topic}: exported {pluralize(artifact.entry_count, 'entry')} at {artifact.fold_seq} as {artifact.name}"
     if done.superseded:
@@ -91,13 +91,13 @@ async def import_(arguments: argparse.Namespace, context: Context) -> int:
         done = await _last(steps, f"importing {arguments.topic}", ProgressReporter(context.clock))
     if not isinstance(done, FoldImported):
         raise CommandError(
-            f"the store ended the import into {arguments.topic} without a word",
-            f"look whether it landed: eddyline topic get {arguments.topic}",
+            f"the store ended the import into {arguments.topic} without a result",
+            f"check whether it was imported: eddyline topic get {arguments.topic}",
         )
     artifact, head_seq = done.artifact, done.state.fold_seq
     text = f"{arguments.topic}: imported {pluralize(artifact.entry_count, 'entry')} of {artifact.name}; it is at {head_seq}"
     if done.position_set:
-        text += "; its source goes on from the artifact's position"
+        text += "; its source continues from the artifact's position"
     context.output.print_result(
         text,
         {

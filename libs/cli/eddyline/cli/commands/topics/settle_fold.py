@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _MORE: Final = """
 
 For a topic that answers FOLD_LOST. Keys whose last write neither base nor log has are missing from then on, and nothing
-else tells so: restore a copy instead, or write the keys again from where they come from, if you can. A fold that is not lost
-is left as it is.
+else reports it: restore a copy instead, or write the keys again from where they come from, if you can. A fold that is not
+lost is left as it is.
 
 JSON (-o json): topic, settled, base_seq (0 = from the log alone), log_first_seq, fold_seq, epoch."""
 
@@ -40,7 +40,7 @@ def add(subparsers: Subparsers) -> None:
 async def run(arguments: argparse.Namespace, context: Context) -> int:
     async with connected(arguments, context, topic=arguments.topic) as client:
         topic = await client.get_topic(arguments.topic)
-        await confirm(f"take what is left as the live values of {topic.name}, if they are lost?", arguments)
+        await confirm(f"accept what is left as the live values of {topic.name}, if they are lost?", arguments)
         settled = await client.settle_fold(topic.name, if_epoch=topic.epoch)
     context.output.print_result(
         _text(topic.name, settled),
@@ -62,5 +62,5 @@ def _text(name: str, settled: FoldSettled) -> str:
     base = f"the base at {settled.base_seq} and the log" if settled.base_seq else "the log"
     text = f"{name}: settled at {settled.state.fold_seq}, from {base} from {settled.log_first_seq} on"
     if settled.log_first_seq > settled.base_seq + 1:
-        text += f"; missing is what only {settled.base_seq + 1} to {settled.log_first_seq - 1} wrote"
+        text += f"; values written only by {settled.base_seq + 1} to {settled.log_first_seq - 1} are missing"
     return text

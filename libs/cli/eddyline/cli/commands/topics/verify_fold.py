@@ -67,4 +67,4 @@ async def _verdict(client: Client, topic: str, progress: ProgressReporter) -> Fo
             replayed = f"replayed {step.replayed_seq} of {step.target_seq}"
             compared = f", {step.compared_count} entries compared" if step.compared_count else ""
             progress.tell(f"verifying {topic}: {share(step.replayed_seq, step.target_seq)}, {replayed}{compared}")
-    raise CommandError(f"the store ended the check of {topic} without a verdict", "try again")
+    raise CommandError(f"the store ended the check of {topic} without a result", "try again")

@@ -85,6 +85,6 @@ async def _another_is_noticed(scene: DrillContext) -> list[str]:
     await scene.bucket.make_anew()
     await scene.bucket.put("other", b"another bucket")
     if findings := await scene.until_status(RECREATED, STOPS_S):
-        return [f"emptied: a bucket was made again: {finding}" for finding in findings]
+        return [f"emptied: a bucket was recreated: {finding}" for finding in findings]
     after_seq = (await scene.client.get_topic(scene.kv_topic)).head_seq
     return [f"emptied: {after_seq - head_seq} records of another bucket were copied"] if after_seq != head_seq else []

@@ -114,7 +114,7 @@ async def _round(
     verdict.counts[f"{name}_resynced_records"] = len(resynced)
     ends = [item.source_last for item in resynced if isinstance(item, Gap)]
     if ends != [0]:
-        findings.append(f"gaps: one without an end is to be told, since nobody knows what was undone; told were {ends}")
+        findings.append(f"gaps: expected one without an end, since the undone revisions are unknown; got {ends}")
     return findings
 
 

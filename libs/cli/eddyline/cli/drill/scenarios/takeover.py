@@ -117,7 +117,7 @@ async def _goes_on(scene: DrillContext, when: str) -> list[str]:
         if head_seq > written:  # no revision was lost: each has its seq
             return []
         if scene.clock.monotonic_s() > until_s:
-            return [f"takeover: the first was {when}, and nobody copied for {TAKES_OVER_S:g} s"]
+            return [f"takeover: the first was {when}, and no ingest copied for {TAKES_OVER_S:g} s"]
         await sleep(scene.clock, 0.1)
 
 

@@ -141,7 +141,7 @@ class DrillContext:
                 after_seq = _place_before(witness, topic)
                 found += checks.every_seq_once(witness.name, items, after_seq=after_seq, head_seq=heads[topic])
                 if items != stored[topic][after_seq:] and len(items) == heads[topic] - after_seq:
-                    found.append(f"{witness.name}: what came of {topic} is not what is stored")
+                    found.append(f"{witness.name}: the records received of {topic} differ from those stored")
             if witness.start != "tail" and self.kv_topic in witness.live:
                 found += checks.same_values(witness.name, witness.live[self.kv_topic], fold)
         verdict.records += sum(written.values())

@@ -94,7 +94,7 @@ class FileRows:
         place = stored.ordinal if stored is not None else 0
         if stored is not None and stored.digest != self._identity:
             raise InvalidArgument(
-                f"file {self._name} was changed since a part of it was loaded: restore it, or load it anew under another "
+                f"file {self._name} was changed since a part of it was loaded: restore it, or load it again under another "
                 "--load-id",
                 field="file",
             )
@@ -210,7 +210,7 @@ class LineReader:
         if self._kind is Kind.KV and record.op == Op.APPEND:
             raise NotARecordError("op APPEND is for topics of kind LOG")
         if self._kind is Kind.KV and not record.key:
-            raise NotARecordError("a record of a KV topic has a key of 1 byte at least")
+            raise NotARecordError("a record of a KV topic needs a key of at least 1 byte")
         return record
 
     def _good(self, records: list[Record], places: list[int], bad: Bad) -> Iterator[Batch]:

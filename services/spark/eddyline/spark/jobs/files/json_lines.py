@@ -41,7 +41,7 @@ def record_of(line: bytes, default_op: Op) -> Record:
     if not isinstance(fields, dict):
         raise NotARecordError("not an object")
     if "gap" in fields:
-        raise NotARecordError("a gap, which is no record")
+        raise NotARecordError("a gap, not a record")
     if unknown := sorted(fields.keys() - _TAKEN - _PASSED_OVER):
         raise NotARecordError(f"unknown field {', '.join(map(repr, unknown))}")
     return Record(
@@ -108,7 +108,7 @@ def _utf8(text: str, what: str) -> str:
 def _bytes(fields: Mapping[str, object], name: str) -> bytes | None:
     text, encoded = fields.get(name), fields.get(name + "_base64")
     if text is not None and encoded is not None:
-        raise NotARecordError(f"{name} and {name}_base64 are both there")
+        raise NotARecordError(f"{name} and {name}_base64 are both given")
     if encoded is None:
         whole = _text(fields, name)
         return None if whole is None else whole.encode()

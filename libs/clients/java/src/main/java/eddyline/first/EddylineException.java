@@ -21,7 +21,7 @@ final class EddylineException extends Exception {
       Map.ofEntries(
           Map.entry(Status.Code.INVALID_ARGUMENT, "the request is wrong: change it, metadata.field names the place"),
           Map.entry(Status.Code.NOT_FOUND, "it is not there: create it first, or take it as absent"),
-          Map.entry(Status.Code.ALREADY_EXISTS, "it is there already, with other content: take another name or key"),
+          Map.entry(Status.Code.ALREADY_EXISTS, "it exists already, with other content: use another name or key"),
           Map.entry(Status.Code.ABORTED, "somebody else was faster: read again, decide again, then send anew"),
           Map.entry(
               Status.Code.FAILED_PRECONDITION,

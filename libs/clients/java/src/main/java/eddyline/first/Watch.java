@@ -112,7 +112,7 @@ final class Watch {
       }
     } catch (StatusRuntimeException error) {
       if (silent.get()) {
-        throw new EddylineException(Status.Code.UNAVAILABLE, "no sign of life for " + silenceMs + " ms");
+        throw new EddylineException(Status.Code.UNAVAILABLE, "no message for " + silenceMs + " ms");
       }
       throw EddylineException.of(error);
     }

@@ -325,8 +325,8 @@ async def test_directory_of_another_cluster_is_refused_and_unchanged() -> None:
     ("index", "count", "way_out"),
     [
         ("0", 3, r"shard 1 of 3 .* shard 0 of 3 .*start it as shard 1 \(EDDYLINE_STORE_SHARD_INDEX\)"),
-        ("1", 2, r"name 3 store addresses \(EDDYLINE_COMMON_STORE_ADDRESSES\)"),
-        ("0", 1, r"name 3 store addresses .* and start it as shard 1 .*, or name another directory"),
+        ("1", 2, r"set 3 store addresses \(EDDYLINE_COMMON_STORE_ADDRESSES\)"),
+        ("0", 1, r"set 3 store addresses .* and start it as shard 1 .*, or set another directory"),
     ],
 )
 async def test_directory_of_another_shard_is_refused_and_unchanged(index: str, count: int, way_out: str) -> None:

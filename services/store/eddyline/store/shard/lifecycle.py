@@ -268,7 +268,7 @@ def check_identity(identity: Identity | None, ours: ShardOf) -> None:
     if ours.cluster_id != theirs.cluster_id:
         ways.append("set that cluster (EDDYLINE_COMMON_CLUSTER_ID)")
     if ours.shard_count != theirs.shard_count:
-        ways.append(f"set {theirs.shard_count} store addresses (EDDYLINE_COMMON_STORE_ADDRESSES; the number is fixed)")
+        ways.append(f"set {theirs.shard_count} store addresses (EDDYLINE_COMMON_STORE_ADDRESSES), a fixed number")
     if ours.shard_index != theirs.shard_index:
         ways.append(f"start it as shard {theirs.shard_index} (EDDYLINE_STORE_SHARD_INDEX)")
     raise IdentityMismatch(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.client.connect import Client, connect
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.events import Position
 from eddyline.core.errors import (
     CursorAhead,
@@ -24,7 +24,7 @@ from eddyline.core.errors import (
 from eddyline.core.model.read import RecordFilter
 from eddyline.core.model.topic import ConfigChange, Discard, Durability, Kind, TopicConfig
 from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
-from eddyline.core.runtime.clock import SystemClock
+from tests.support.clients.clients import client_at, client_of
 from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
@@ -34,15 +34,8 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def client_of_a_store(data: Path) -> AsyncIterator[Client]:
-    async with served_store(data) as store:
-        channels = Channels()
-        yield Client(
-            Topology("test", (store.address,), (), ()),
-            channels=channels,
-            clock=SystemClock(),
-            random_source=random.Random(1),
-        )
-        await channels.close()
+    async with served_store(data) as store, client_of(store.address, random_source=random.Random(1)) as client:
+        yield client
 
 
 def put(key: bytes, data: bytes | None = b"v") -> Record:
@@ -173,11 +166,9 @@ async def test_any_address_that_answers_will_do(tmp_path: Path) -> None:
 
 async def test_role_that_is_away_is_in_the_statuses(tmp_path: Path) -> None:
     async with served_store(tmp_path) as store:
-        channels = Channels()
         topology = Topology("test", (store.address,), (), ("127.0.0.1:1",))
-        client = Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(1))
-        statuses = await client.statuses()
-        await channels.close()
+        async with client_at(topology, random_source=random.Random(1)) as client:
+            statuses = await client.statuses()
     assert [(status.role, status.reachable) for status in statuses] == [("store", True), ("delivery", False)]
     assert dict(statuses[0].figures)["topic_count"] == 0
     assert statuses[1].reason.startswith("NOT_READY")

@@ -11,7 +11,7 @@ import pytest_asyncio
 from xxhash import xxh32_hexdigest
 
 from tests.support.ingest.kit import BucketKit, SourceKit, bucket_kit, source_kit
-from tests.support.nats.server import NatsServer, running
+from tests.support.nats.server import NatsServer, running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -22,7 +22,8 @@ NAME_CHARS_MAX: Final = 60
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    yield from running(tmp_path_factory.mktemp("nats"))
+    with running_nats(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest_asyncio.fixture

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.core.errors import NotKv, PermissionDenied, TopicNotFound, Unauthenticated
 from eddyline.core.model.topic import Kind
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.access import Keys, secret_of
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import client_at
 from tests.support.cluster.processes import store_process
 from tests.support.ingest.served import served_ingest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from eddyline.core.auth.caller_channel import CallerAccess
@@ -32,14 +32,9 @@ class Served:
     def __init__(self, store: str, ingest: str) -> None:
         self._topology = Topology("local", (store,), (ingest,), ())
 
-    @asynccontextmanager
-    async def client(self, access: CallerAccess | None) -> AsyncIterator[Client]:
+    def client(self, access: CallerAccess | None) -> AbstractAsyncContextManager[Client]:
         """A client with this key."""
-        channels = Channels(access)
-        try:
-            yield Client(self._topology, channels=channels, clock=SystemClock(), random_source=NoJitter())
-        finally:
-            await channels.close()
+        return client_at(self._topology, access=access)
 
 
 @asynccontextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nats.js.api import KeyValueConfig
-
 from eddyline.core.model.source import SourceDefinition
 from eddyline.ingest.sources.sources_file import SourcesFile
 from tests.support.command_line import command_at
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 async def test_drift_is_reported_in_both_directions_and_ends_by_the_commands_it_names(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    await sources.make_bucket(bucket_name, history=1)
     await sources.define(SourceDefinition("policy", "policy", bucket_name))
     await sources.define(SourceDefinition("settled", "settled", bucket_name))
     await sources.define(SourceDefinition("old", "old", bucket_name))

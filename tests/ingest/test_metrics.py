@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.forwarding.stats import ForwardedCalls
 from eddyline.core.model.source import SourceDefinition
@@ -73,8 +72,7 @@ async def test_counts_of_a_source_are_what_was_done(kit: BucketKit) -> None:
 
 
 async def test_lag_is_a_metric_while_the_store_accepts_no_report(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest() as role:
         await kit.reaches(await bucket.put("a", b"1"))
         kit.link.applies_open.clear()
@@ -88,8 +86,7 @@ async def test_lag_is_a_metric_while_the_store_accepts_no_report(kit: BucketKit)
 
 
 async def test_purge_counts_its_resync_its_deletes_and_its_gap(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         await bucket.put("a", b"1")
         await kit.reaches(await bucket.put("b", b"2"))
@@ -110,7 +107,7 @@ async def test_purge_counts_its_resync_its_deletes_and_its_gap(kit: BucketKit) -
 
 
 async def test_dead_letter_and_verification_count(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+    bucket = await sources.make_bucket(bucket_name, history=4)
     await sources.define(SourceDefinition("s", "t", bucket_name, dead_letter_topic="letters"))
     headers = {f"H{number}": "x" for number in range(100)}  # more than a record has
     await sources.js.publish(f"$KV.{bucket_name}.a", b"misfit", headers=headers)

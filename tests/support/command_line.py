@@ -7,7 +7,7 @@ import io
 import json
 import random
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,9 @@ from eddyline.cli.command import Context
 from eddyline.cli.main import parse_arguments, run_command
 from eddyline.cli.terminal.output import Output
 from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.core.runtime.clock import SystemClock, SystemHost
+from tests.support.clients.clients import client_at
 from tests.support.store.scripted_shard import scripted_store
 from tests.support.store.served import served_store
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pytest
 
     from eddyline.cli.terminal.output import OutputFormat
+    from eddyline.core.runtime.clock import Clock
     from tests.support.store.scripted_shard import ScriptedShard
 
 
@@ -41,6 +43,7 @@ class Command:
     """Runs command lines against one store, at its address."""
 
     address: str
+    clock: Clock = field(default_factory=SystemClock)
 
     async def run(self, *words: str) -> tuple[int, list[dict[str, object]]]:
         """The exit code, and the output as JSON."""
@@ -57,7 +60,7 @@ class Command:
         context = Context(
             output=Output(output_format, stream=stream),
             environ={},
-            clock=SystemClock(),
+            clock=self.clock,
             host=SystemHost(),
             random_source=random.Random(1),
         )
@@ -87,12 +90,9 @@ def command_at(
     @asynccontextmanager
     async def connect(address: str, **_options: object) -> AsyncIterator[Client]:
         # The store knows its own address only: its topology names the default ones of the other roles.
-        channels = Channels()
         topology = Topology("test", (address,), (ingest,), (delivery,))
-        try:
-            yield Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(1))
-        finally:
-            await channels.close()
+        async with client_at(topology, random_source=random.Random(1)) as client:
+            yield client
 
     monkeypatch.setattr(import_module("eddyline.client.connect"), "connect", connect)
     return Command(address)

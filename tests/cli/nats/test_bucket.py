@@ -8,7 +8,7 @@ import pytest
 
 from eddyline.cli.nats.bucket import HISTORY, nats_connection, open_bucket
 from eddyline.core.errors import BucketNotFound, NatsUnreachable
-from tests.support.nats.server import NatsServer, running
+from tests.support.nats.server import NatsServer, running_nats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
-    yield from running(tmp_path)
+    with running_nats(tmp_path) as nats:
+        yield nats
 
 
 async def test_load_puts_all_and_lists_what_is_live(server: NatsServer) -> None:

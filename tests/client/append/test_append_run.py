@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.client.append.append_run import NumberedRecord
-from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
 from eddyline.core.errors import EddylineError, KeyRequired, NotReady
 from eddyline.core.records.record import Record
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.v1 import log_pb2
+from tests.support.clients.clients import client_of
 from tests.support.delivery.scripted_roles import UnscriptedLog, scripted_server
 from tests.support.manual_clock import ManualClock
 
@@ -25,13 +23,6 @@ if TYPE_CHECKING:
 
     from eddyline.client.append.append_run import AppendRun
     from eddyline.core.runtime.clock import Clock
-
-
-class NoJitter(random.Random):
-    """Backoff without waiting."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return 0.0
 
 
 class LongestWait(random.Random):
@@ -84,21 +75,16 @@ async def running(
     log: DedupingLog, *, clock: Clock | None = None, jitter: random.Random | None = None
 ) -> AsyncIterator[tuple[AppendRun, list[str]]]:
     told: list[str] = []
-    async with scripted_server(log=log) as address:
-        channels = Channels()
-        client = Client(
-            Topology("test", (address,), (), ()),
-            channels=channels,
-            clock=clock or SystemClock(),
-            random_source=jitter or NoJitter(1),
-        )
+    async with (
+        scripted_server(log=log) as address,
+        client_of(address, clock=clock, random_source=jitter) as client,
+    ):
         yield (
             client.append_run(
                 "t", run_id="run", on_away=lambda error: told.append(error.reason), on_back=lambda: told.append("back")
             ),
             told,
         )
-        await channels.close()
 
 
 async def numbered(*numbers: int) -> AsyncGenerator[NumberedRecord, None]:

@@ -10,10 +10,9 @@ import pytest
 
 from eddyline.client.append.append_stream import IN_FLIGHT_MAX
 from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
 from eddyline.core.errors import CommitUnknown, HeadMismatch
 from eddyline.core.records.record import Record
-from eddyline.core.runtime.clock import SystemClock
+from tests.support.clients.clients import client_of
 from tests.support.delivery.scripted_roles import ScriptedLog, scripted_server
 
 if TYPE_CHECKING:
@@ -22,12 +21,8 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def appending(log: ScriptedLog) -> AsyncIterator[Client]:
-    async with scripted_server(log=log) as address:
-        channels = Channels()
-        yield Client(
-            Topology("test", (address,), (), ()), channels=channels, clock=SystemClock(), random_source=random.Random(1)
-        )
-        await channels.close()
+    async with scripted_server(log=log) as address, client_of(address, random_source=random.Random(1)) as client:
+        yield client
 
 
 def record(number: int) -> Record:

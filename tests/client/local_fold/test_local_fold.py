@@ -14,7 +14,7 @@ from eddyline.client.connect import Client
 from eddyline.client.local_fold.file import COMPACT_BYTES_MIN, NEW_SUFFIX, new_path
 from eddyline.client.local_fold.follow import FoldStep, FollowOptions
 from eddyline.client.local_fold.local_fold import LocalFold, open_fold, read_fold
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.core.errors import (
     CursorAhead,
     DataCorrupt,
@@ -28,7 +28,7 @@ from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.runtime.fs import Locked, RealFs
 from eddyline.v1 import delivery_pb2, types_pb2
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import NoJitter, client_at
 from tests.support.delivery.scripted_roles import (
     ScriptedDelivery,
     WatchScript,
@@ -125,12 +125,9 @@ async def following(
     async with (
         scripted_server(delivery=delivery) as address,
         open_fold(path, TOPIC, clock=clock, memory_bytes_max=memory_bytes_max, fs=fs) as fold,
+        client_at(Topology("test", (address,), (), (address,)), clock=clock) as client,
     ):
-        channels = Channels()
-        topology = Topology("test", (address,), (), (address,))
-        client = Client(topology, channels=channels, clock=clock, random_source=NoJitter(1))
         yield Following(fold, client, delivery, clock, FollowOptions(refresh_s))
-        await channels.close()
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ import pytest
 from eddyline.client.connect import Client
 from eddyline.client.local_fold.follow import FoldStep, FollowOptions
 from eddyline.client.local_fold.local_fold import LocalFold, open_fold, read_fold
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Op, Record
-from eddyline.core.runtime.clock import SystemClock
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import NoJitter, client_at
 from tests.support.delivery.role import served_delivery
 from tests.support.hang import HANG_S
 from tests.support.store.simulated import append
@@ -91,14 +90,11 @@ class Life:
 async def test_any_life_of_a_topic_is_followed(tmp_path: Path, seed: int) -> None:
     chance, path = Random(seed), tmp_path / "t.fold"
     # The ring is so small that delivery, too, has to ask the store for what is past.
-    async with served_delivery(seed=seed, topic_buffer_bytes=200) as served, asyncio.timeout(HANG_S):
-        channels = Channels()
-        client = Client(
-            Topology("local", (), (), (served.address,)),
-            channels=channels,
-            clock=SystemClock(),
-            random_source=NoJitter(1),
-        )
+    async with (
+        served_delivery(seed=seed, topic_buffer_bytes=200) as served,
+        client_at(Topology("local", (), (), (served.address,))) as client,
+        asyncio.timeout(HANG_S),
+    ):
         life = Life(served, client, chance)
         await served.store.create_topic(TOPIC, Kind.KV, CONFIG)
         for _ in range(15):
@@ -114,19 +110,15 @@ async def test_any_life_of_a_topic_is_followed(tmp_path: Path, seed: int) -> Non
                 await life.write()
             await life.follow(fold)
         await life.check(read_fold(path))
-        await channels.close()
     assert {FoldStep.SNAPSHOT, FoldStep.LEVEL, FoldStep.GAP} <= life.steps
 
 
 async def test_a_delete_by_key_is_there_after_the_next_read(tmp_path: Path) -> None:
-    async with served_delivery() as served, asyncio.timeout(HANG_S):
-        channels = Channels()
-        client = Client(
-            Topology("local", (), (), (served.address,)),
-            channels=channels,
-            clock=SystemClock(),
-            random_source=NoJitter(1),
-        )
+    async with (
+        served_delivery() as served,
+        client_at(Topology("local", (), (), (served.address,))) as client,
+        asyncio.timeout(HANG_S),
+    ):
         await served.store.create_topic(TOPIC, Kind.KV, CONFIG)
         rows = [Record(op=Op.PUT, key=key, data=b"v") for key in (b"gone", b"stays")]
         await append(served.store, TOPIC, Batch.from_rows(rows))
@@ -137,4 +129,3 @@ async def test_a_delete_by_key_is_there_after_the_next_read(tmp_path: Path) -> N
             await served.until(lambda: fold.get(b"gone") is None)
             assert [record.key for record in fold.range()] == [b"stays"]
             following.cancel()
-        await channels.close()

@@ -20,7 +20,7 @@ from eddyline.core.runtime.settings import CommonSettings
 from eddyline.core.server.cluster_service import ClusterService, ReportedStatus
 from eddyline.core.server.server import make_server
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import NoJitter, client_at
 from tests.support.clients.clients import client_of as store_client_of
 from tests.support.cluster.process_figures import resident_bytes
 from tests.support.cluster.processes import free_address
@@ -29,6 +29,7 @@ from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
 
 WARM_TRIES, TRIES = 1_000, 4_000
@@ -58,19 +59,11 @@ async def naming(*deliveries: str, cluster_id: str = "test") -> AsyncIterator[st
         await server.stop(0)
 
 
-@asynccontextmanager
-async def client_of(
+def client_of(
     *deliveries: str, seed: str = "", clock: ManualClock | None = None, random_source: random.Random | None = None
-) -> AsyncIterator[Client]:
-    channels = Channels()
-    yield Client(
-        Topology("test", (), (), deliveries),
-        channels=channels,
-        clock=clock if clock is not None else SystemClock(),
-        random_source=random_source if random_source is not None else NoJitter(1),
-        seeds=(seed,) if seed else (),
-    )
-    await channels.close()
+) -> AbstractAsyncContextManager[Client]:
+    topology, seeds = Topology("test", (), (), deliveries), (seed,) if seed else ()
+    return client_at(topology, clock=clock, random_source=random_source, seeds=seeds)
 
 
 async def test_others_are_looked_for_when_none_answers() -> None:

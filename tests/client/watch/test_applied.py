@@ -6,24 +6,19 @@ import asyncio
 import errno
 import sqlite3
 import threading
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
 from eddyline.client.watch.applied import AppliedOptions, WatchBatch, watch_applied
 from eddyline.client.watch.cursor_file import CursorFile
 from eddyline.client.watch.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
 from eddyline.client.watch.plan import WatchTopic
 from eddyline.core.errors import CursorAhead, DataCorrupt, InvalidArgument, NewerFormat, NotReady
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.runtime.fs import RealFs
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import watching
 from tests.support.delivery.scripted_roles import (
-    ScriptedDelivery,
     WatchScript,
     caught_up_frame,
     cursor,
@@ -32,7 +27,6 @@ from tests.support.delivery.scripted_roles import (
     heartbeat_frame,
     progress_frame,
     rows_frame,
-    scripted_server,
     snapshot_begin_frame,
     snapshot_end_frame,
 )
@@ -40,22 +34,12 @@ from tests.support.sim.faulty_fs import FaultyFs
 from tests.support.sim.fs import Crashed, SimFs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 GONE = deleted_frame("a")
 GATHERING_TURNS = 60_000
 """Of the loop, while what comes may gather: far more than it takes, since gRPC's own threads need a processor too."""
-
-
-@asynccontextmanager
-async def serving(*scripts: WatchScript) -> AsyncIterator[tuple[Client, ScriptedDelivery]]:
-    delivery = ScriptedDelivery(list(scripts))
-    async with scripted_server(delivery=delivery) as address:
-        channels = Channels()
-        topology = Topology("test", (address,), (), (address,))
-        yield Client(topology, channels=channels, clock=SystemClock(), random_source=NoJitter(1)), delivery
-        await channels.close()
 
 
 class Applied:
@@ -98,7 +82,7 @@ class Kept:
 async def test_everything_is_applied_in_order_and_the_cursor_follows(on_loop: bool) -> None:
     frames = [rows_frame("a", 1, 2), rows_frame("a", 3), rows_frame("a", 4)]
     applied, kept = Applied(), Kept()
-    async with serving(WatchScript(frames[:2], NotReady("x")), WatchScript([frames[2], GONE])) as (client, _):
+    async with watching(WatchScript(frames[:2], NotReady("x")), WatchScript([frames[2], GONE])) as (client, _):
         apply = applied.on_loop if on_loop else applied
         await watch_applied(client, "a", apply, cursors=kept, options=AppliedOptions(start="earliest"))
     assert applied.seqs == [1, 2, 3, 4]
@@ -122,7 +106,7 @@ async def test_batches_are_full_where_there_is_enough_and_read_ahead_is_bounded(
             first.set()
         applied(batch)
 
-    async with serving(WatchScript([*frames, GONE])) as (client, _):
+    async with watching(WatchScript([*frames, GONE])) as (client, _):
         options = AppliedOptions(start="earliest", batch_records=100)
         await watch_applied(client, "a", apply, cursors={}, options=options)
     assert applied.seqs == list(range(1, 2_001))
@@ -134,7 +118,7 @@ async def test_batches_are_full_where_there_is_enough_and_read_ahead_is_bounded(
 async def test_batches_of_one_record_on_request() -> None:
     frames = [snapshot_begin_frame("a", 9), rows_frame("a", 3, 5, in_snapshot_of=9), snapshot_end_frame("a", 9, 2)]
     applied, kept = Applied(), Kept()
-    async with serving(WatchScript([*frames, rows_frame("a", 10, 11, 12), GONE])) as (client, _):
+    async with watching(WatchScript([*frames, rows_frame("a", 10, 11, 12), GONE])) as (client, _):
         await watch_applied(client, "a", applied, cursors=kept, options=AppliedOptions(batch_records=1))
     assert [len(batch.events) for batch in applied.batches] == [1] * 8
     assert applied.seqs == [3, 5, 10, 11, 12]
@@ -149,7 +133,7 @@ async def test_an_exception_stops_it_with_the_cursor_where_it_was(on_loop: bool)
     applied, kept = Applied(fails_at=5), Kept()
     apply = applied.on_loop if on_loop else applied
     options = AppliedOptions(start="earliest", batch_records=1)
-    async with serving(WatchScript(frames), WatchScript([*frames[4:], GONE])) as (client, delivery):
+    async with watching(WatchScript(frames), WatchScript([*frames[4:], GONE])) as (client, delivery):
         with pytest.raises(ValueError, match="no 5"):
             await watch_applied(client, "a", apply, cursors=kept, options=options)
         assert kept.cursors == {"a": Position(7, 4)}
@@ -161,7 +145,7 @@ async def test_an_exception_stops_it_with_the_cursor_where_it_was(on_loop: bool)
 
 async def test_an_error_of_the_watch_comes_after_what_came_before_it_is_applied() -> None:
     applied, kept = Applied(), Kept()
-    async with serving(WatchScript([rows_frame("a", 1), rows_frame("a", 2)], CursorAhead("x"))) as (client, _):
+    async with watching(WatchScript([rows_frame("a", 1), rows_frame("a", 2)], CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):
             await watch_applied(client, "a", applied, cursors=kept, options=AppliedOptions(start="earliest"))
     assert applied.seqs == [1, 2]
@@ -176,13 +160,13 @@ async def test_a_gap_that_is_to_be_healed_or_a_snapshot_under_way_comes_again() 
         rows_frame("a", 3, in_snapshot_of=9),
     ]
     applied, kept = Applied(), Kept()
-    async with serving(WatchScript(frames, CursorAhead("x"))) as (client, _):
+    async with watching(WatchScript(frames, CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):
             await watch_applied(client, "a", applied, cursors=kept, options=AppliedOptions(start="earliest"))
     assert kept.cursors == {"a": Position(7, 1)}
     kinds = [type(event) for batch in applied.batches for event in batch.events]
     assert kinds == [Records, Lost, SnapshotBegan, Records]
-    async with serving(
+    async with watching(
         WatchScript([*frames[2:], snapshot_end_frame("a", 9, 1), caught_up_frame()], CursorAhead("x"))
     ) as (
         client,
@@ -205,7 +189,10 @@ async def test_a_gap_moves_the_cursor_once_it_was_applied_and_no_earlier() -> No
             raise ValueError("no gaps")
         applied(batch)
 
-    async with serving(WatchScript(frames, CursorAhead("x")), WatchScript(frames[1:], CursorAhead("x"))) as (client, _):
+    async with watching(WatchScript(frames, CursorAhead("x")), WatchScript(frames[1:], CursorAhead("x"))) as (
+        client,
+        _,
+    ):
         with pytest.raises(ValueError, match="no gaps"):
             await watch_applied(client, "a", refuse, cursors=kept, options=options)
         assert kept.cursors == {"a": Position(7, 1)}
@@ -218,7 +205,7 @@ async def test_a_gap_moves_the_cursor_once_it_was_applied_and_no_earlier() -> No
 async def test_the_cursor_follows_what_is_hidden_without_an_apply(on_loop: bool) -> None:
     frames = [rows_frame("a", 1), *(progress_frame("a", seq) for seq in range(2, 40)), heartbeat_frame()]
     applied, kept = Applied(), Kept()
-    async with serving(WatchScript(frames, CursorAhead("x"))) as (client, _):
+    async with watching(WatchScript(frames, CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):
             apply = applied.on_loop if on_loop else applied
             await watch_applied(client, "a", apply, cursors=kept, options=AppliedOptions(start="earliest"))
@@ -244,7 +231,7 @@ async def test_the_cursor_does_not_follow_what_is_hidden_before_what_came_first_
         places.append(dict(kept.cursors))
         applied(batch)
 
-    async with serving(WatchScript(frames)) as (client, _):
+    async with watching(WatchScript(frames)) as (client, _):
         with pytest.raises(ValueError, match="no 10"):
             options = AppliedOptions(start="earliest", batch_records=1)
             await watch_applied(client, "a", apply, cursors=kept, options=options)
@@ -255,7 +242,7 @@ async def test_the_cursor_does_not_follow_what_is_hidden_before_what_came_first_
 
 async def test_a_batch_without_events_moves_the_cursors_past_hidden_records() -> None:
     applied = Applied()
-    async with serving(WatchScript([rows_frame("a", 1), progress_frame("a", 9)], CursorAhead("x"))) as (client, _):
+    async with watching(WatchScript([rows_frame("a", 1), progress_frame("a", 9)], CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):
             options = AppliedOptions(start="earliest", batch_records=1)
             await watch_applied(client, "a", applied, cursors={}, options=options)
@@ -265,7 +252,7 @@ async def test_a_batch_without_events_moves_the_cursors_past_hidden_records() ->
 async def test_nothing_moves_the_cursor_into_a_snapshot() -> None:
     frames = [snapshot_begin_frame("a", 9), rows_frame("a", 3, in_snapshot_of=9), progress_frame("a", 7)]
     kept = Kept()
-    async with serving(WatchScript([*frames, gap_frame("a", 4, 8, at_seq=8)], CursorAhead("x"))) as (client, _):
+    async with watching(WatchScript([*frames, gap_frame("a", 4, 8, at_seq=8)], CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):
             await watch_applied(client, "a", Applied(), cursors=kept)
     assert kept.cursors == {}
@@ -280,7 +267,7 @@ async def test_cancelled_in_an_apply_on_the_loop_it_was_not_applied() -> None:
             await asyncio.Event().wait()
 
     async with (
-        serving(WatchScript([rows_frame("a", 1), rows_frame("a", 2)])) as (client, _),
+        watching(WatchScript([rows_frame("a", 1), rows_frame("a", 2)])) as (client, _),
         asyncio.TaskGroup() as group,
     ):
         options = AppliedOptions(start="earliest", batch_records=1)
@@ -299,7 +286,7 @@ async def test_cancelled_in_an_apply_on_its_thread_it_is_awaited_and_stored() ->
             loop.call_soon_threadsafe(began.set)
             goes_on.wait(30)
 
-    async with serving(WatchScript([rows_frame("a", 1)])) as (client, _), asyncio.TaskGroup() as group:
+    async with watching(WatchScript([rows_frame("a", 1)])) as (client, _), asyncio.TaskGroup() as group:
         options = AppliedOptions(start="earliest")
         task = group.create_task(watch_applied(client, "a", apply, cursors=kept, options=options))
         await began.wait()
@@ -317,7 +304,7 @@ async def test_cancelled_anywhere_what_was_applied_is_what_is_stored_or_one_batc
     for turns in range(0, 300, 11):
         path = tmp_path / f"{turns}.cursor"
         applied = Applied()
-        async with serving(WatchScript(frames)) as (client, _), asyncio.TaskGroup() as group:
+        async with watching(WatchScript(frames)) as (client, _), asyncio.TaskGroup() as group:
             apply = applied.on_loop if turns % 2 else applied
             task = group.create_task(watch_applied(client, "a", apply, cursors=CursorFile(path), options=options))
             for _ in range(turns):
@@ -362,7 +349,7 @@ async def test_exactly_once_where_the_apply_stores_the_cursor_itself(tmp_path: P
         assert done == list(range(1, places.get("a", Position(7, 0)).seq + 1))
         if done[-1:] == [8]:
             break
-        async with serving(WatchScript(frames[len(done) :])) as (client, _):
+        async with watching(WatchScript(frames[len(done) :])) as (client, _):
             with pytest.raises(RuntimeError):
                 await watch_applied(client, "a", apply, cursors=places, options=options)
     else:
@@ -371,7 +358,7 @@ async def test_exactly_once_where_the_apply_stores_the_cursor_itself(tmp_path: P
 
 async def test_cursors_of_topics_that_are_not_watched_are_not_kept() -> None:
     kept = Kept(b=Position(3, 4), a=Position(7, 1))
-    async with serving(WatchScript([rows_frame("a", 2)], CursorAhead("x"))) as (client, _):
+    async with watching(WatchScript([rows_frame("a", 2)], CursorAhead("x"))) as (client, _):
         with pytest.raises(CursorAhead):
             await watch_applied(client, [WatchTopic("a", "tail")], Applied(), cursors=kept)
     assert kept.cursors == {"a": Position(7, 2)}
@@ -379,7 +366,7 @@ async def test_cursors_of_topics_that_are_not_watched_are_not_kept() -> None:
 
 @pytest.mark.parametrize("batch_records", [0, -1, 1_000_000])
 async def test_a_size_out_of_bounds_is_refused(batch_records: int) -> None:
-    async with serving() as (client, _):
+    async with watching() as (client, _):
         with pytest.raises(InvalidArgument):
             options = AppliedOptions(batch_records=batch_records)
             await watch_applied(client, "a", Applied(), cursors={}, options=options)
@@ -389,7 +376,7 @@ async def test_a_store_of_cursors_that_fails_stops_it(tmp_path: Path) -> None:
     fs, applied = FaultyFs(RealFs()), Applied()
     CursorFile(tmp_path / "c").save({"a": Position(7, 0)})
     fs.next_fault("fsync", error=errno.ENOSPC)
-    async with serving(WatchScript([rows_frame("a", 1), rows_frame("a", 2)])) as (client, _):
+    async with watching(WatchScript([rows_frame("a", 1), rows_frame("a", 2)])) as (client, _):
         options = AppliedOptions(start="earliest", batch_records=1)
         with pytest.raises(OSError, match="No space"):
             await watch_applied(client, "a", applied, cursors=CursorFile(tmp_path / "c", fs=fs), options=options)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.applied import AppliedOptions, watch_applied
 from eddyline.client.watch.cursor_file import CursorFile
 from eddyline.client.watch.events import CaughtUp, Lost, Position, Records, TopicGone
@@ -18,8 +17,7 @@ from eddyline.core.errors import CursorAhead, Internal, NotReady, TopicNotFound
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Record
-from eddyline.core.runtime.clock import SystemClock
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import client_at
 from tests.support.delivery.role import served_delivery
 from tests.support.delivery.scripted_roles import (
     ScriptedDelivery,
@@ -34,7 +32,8 @@ from tests.support.hang import HANG_S
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from eddyline.client.watch.applied import WatchBatch
@@ -45,14 +44,8 @@ FAR_MS = 1 << 50
 """Later than any record of a test."""
 
 
-@asynccontextmanager
-async def client_at(address: str) -> AsyncIterator[Client]:
-    channels = Channels()
-    try:
-        topology = Topology("test", (), (), (address,))
-        yield Client(topology, channels=channels, clock=SystemClock(), random_source=NoJitter(1))
-    finally:
-        await channels.close()
+def client_of_delivery(address: str) -> AbstractAsyncContextManager[Client]:
+    return client_at(Topology("test", (), (), (address,)))
 
 
 async def run_until(
@@ -103,7 +96,7 @@ async def test_what_came_while_it_was_stopped_comes_wherever_it_began(
     wanted: WatchTopic, beside: Sequence[WatchTopic], tmp_path: Path
 ) -> None:
     store = CursorFile(tmp_path / "c")
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         epoch = await kv_topic(cluster.store, "t")
         await kv_topic(cluster.store, "values")
         for name in ("log", "tail"):
@@ -123,7 +116,7 @@ async def test_what_came_while_it_was_stopped_comes_wherever_it_began(
 
 async def test_what_came_while_it_was_stopped_before_its_first_event_comes(tmp_path: Path) -> None:
     store = CursorFile(tmp_path / "c")
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         epoch = await log_topic(cluster.store, "t")
         await append(cluster.store, "t", rows("before"))
 
@@ -144,7 +137,7 @@ async def test_where_it_began_is_in_the_first_batch_where_the_apply_keeps_the_cu
         first.append(batch.cursors)
         raise RuntimeError("enough")
 
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         epoch = await log_topic(cluster.store, "t")
         await append(cluster.store, "t", rows("before"))
         with pytest.raises(RuntimeError):
@@ -158,7 +151,7 @@ async def test_the_start_is_requested_until_a_delivery_answers(failure: NotReady
     delivery = ScriptedDelivery([WatchScript([rows_frame("a", 5)], CursorAhead("x"))])
     delivery.heads["a"] = 4
     delivery.explain_failures = [failure, failure]
-    async with scripted_server(delivery=delivery) as address, client_at(address) as client:
+    async with scripted_server(delivery=delivery) as address, client_of_delivery(address) as client:
         options = AppliedOptions(start="tail", on_retry=heard.append)
         with pytest.raises(CursorAhead):
             await watch_applied(client, "a", lambda _: None, cursors={}, options=options)
@@ -167,7 +160,7 @@ async def test_the_start_is_requested_until_a_delivery_answers(failure: NotReady
 
 
 async def test_a_missing_topic_is_raised_when_its_start_is_requested() -> None:
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         with pytest.raises(TopicNotFound):
             await watch_applied(client, WatchTopic("none", "tail"), lambda _: None, cursors={})
 
@@ -175,7 +168,7 @@ async def test_a_missing_topic_is_raised_when_its_start_is_requested() -> None:
 @pytest.mark.parametrize("start", ["snapshot", Position(7, 3)])
 async def test_no_start_is_requested_for_a_topic_with_a_position_or_a_snapshot(start: Start) -> None:
     delivery = ScriptedDelivery([WatchScript([caught_up_frame()], CursorAhead("x"))])
-    async with scripted_server(delivery=delivery) as address, client_at(address) as client:
+    async with scripted_server(delivery=delivery) as address, client_of_delivery(address) as client:
         with pytest.raises(CursorAhead):
             await watch_applied(client, WatchTopic("a", start), lambda _: None, cursors={})
     assert delivery.explained == []
@@ -196,7 +189,7 @@ class Kept:
 
 async def test_a_consumer_whose_filter_hides_everything_gets_its_loss_once() -> None:
     wanted, kept = WatchTopic("t", "earliest", tags=("mine",)), Kept()
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         epoch = (await cluster.store.create_topic("t", Kind.LOG, TopicConfig(cap_records=10))).epoch
         applied: list[object] = []
         async with asyncio.TaskGroup() as group:
@@ -219,7 +212,7 @@ async def test_a_consumer_whose_filter_hides_everything_gets_its_loss_once() -> 
 
 async def test_a_loss_with_no_record_behind_it_comes_once() -> None:
     wanted, kept = WatchTopic("t", "earliest", tags=("mine",)), Kept()
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         epoch = (await cluster.store.create_topic("t", Kind.LOG, TopicConfig(cap_records=10))).epoch
         await append(cluster.store, "t", tagged("mine"))
         kept.cursors = {"t": Position(epoch, 1)}
@@ -243,7 +236,7 @@ async def test_a_consumer_of_topics_that_were_deleted_starts_again_and_again_wit
     live: bool, start: Start, deleted: Sequence[str]
 ) -> None:
     wanted, kept = [WatchTopic(name, start) for name in "abc"], Kept()
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         for name in "abc":
             await kv_topic(cluster.store, name)
             await append(cluster.store, name, puts(("k", "before")))
@@ -274,7 +267,7 @@ async def test_a_consumer_of_topics_that_were_deleted_starts_again_and_again_wit
 
 async def test_a_topic_re_created_after_its_deletion_comes_as_re_created_and_whole() -> None:
     wanted, kept = [WatchTopic(name, "tail") for name in "ab"], Kept()
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         old = [await log_topic(cluster.store, name) for name in "ab"][1]
         await run_until(level, client, wanted, kept)
         await cluster.store.delete_topic("b")
@@ -291,7 +284,7 @@ async def test_a_topic_re_created_after_its_deletion_comes_as_re_created_and_who
 async def test_a_topic_deleted_within_its_first_snapshot_is_known_to_have_been_there() -> None:
     frames = [snapshot_begin_frame("a", 9), rows_frame("a", 3, in_snapshot_of=9), deleted_frame("a"), caught_up_frame()]
     delivery, kept = ScriptedDelivery([WatchScript(frames, CursorAhead("x"))]), Kept()
-    async with scripted_server(delivery=delivery) as address, client_at(address) as client:
+    async with scripted_server(delivery=delivery) as address, client_of_delivery(address) as client:
         with pytest.raises(CursorAhead):
             await watch_applied(client, ["a", "b"], lambda _: None, cursors=kept)
     assert kept.cursors == {"a": Position(7, 0)}
@@ -300,7 +293,7 @@ async def test_a_topic_deleted_within_its_first_snapshot_is_known_to_have_been_t
 async def test_a_consumer_all_of_whose_topics_are_gone_ends_each_time() -> None:
     kept = Kept()
     told: list[object] = []
-    async with served_delivery() as cluster, client_at(cluster.address) as client:
+    async with served_delivery() as cluster, client_of_delivery(cluster.address) as client:
         await log_topic(cluster.store, "t")
         await run_until(level, client, [WatchTopic("t", "tail")], kept)
         await cluster.store.delete_topic("t")

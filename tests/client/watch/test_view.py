@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.events import (
     CaughtUp,
     Lost,
@@ -24,10 +23,9 @@ from eddyline.client.watch.plan import AtRevision, WatchTopic
 from eddyline.core.errors import NotReady
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Op, Record
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.delivery.watch.subscriber import Subscriber
 from eddyline.v1 import delivery_pb2 as pb
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import NoJitter, client_at
 from tests.support.delivery.role import ServedDelivery, served_delivery
 from tests.support.hang import HANG_S
 from tests.support.models.filter_spec import Wish, fold_of
@@ -152,14 +150,14 @@ class World:
 @pytest.mark.parametrize("seed", range(8))
 async def test_reader_sees_the_log_once_whatever_its_streams_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
-    channels = Channels()
-    async with served_delivery(seed=seed, topic_buffer_bytes=random.choice((0, 50_000, 1 << 24))) as cluster:
+    async with (
+        served_delivery(seed=seed, topic_buffer_bytes=random.choice((0, 50_000, 1 << 24))) as cluster,
+        client_at(Topology("local", (), (), (cluster.address,)), random_source=NoJitter(seed)) as client,
+    ):
         await kv_topic(cluster.store)
         world = World(cluster, random)
         await world.write(*KEYS)
         break_streams(monkeypatch, random)
-        topology = Topology("local", (), (), (cluster.address,))
-        client = Client(topology, channels=channels, clock=SystemClock(), random_source=NoJitter(seed))
         wishes = [Wish(), Wish(key_prefixes=(b"a/",)), Wish(tags=("red",)), Wish(ignore_deletes=True), Wish()]
         wanted = [WatchTopic("kv", "snapshot", wish.key_prefixes, wish.tags) for wish in wishes]
         wanted[3] = WatchTopic("kv", "earliest", ignore_deletes=True)
@@ -188,4 +186,3 @@ async def test_reader_sees_the_log_once_whatever_its_streams_do(seed: int, monke
             passing.cancel()
         for reader in readers:
             reader.judge()
-        await channels.close()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.events import Position, Records, SnapshotBegan, SnapshotEnded, TopicGone
 from eddyline.client.watch.plan import WatchTopic
 from eddyline.client.watch.watch import DEFECTS_MAX, HEARTBEAT_MS, QUIET_S
@@ -28,6 +27,7 @@ from eddyline.core.errors import (
 )
 from eddyline.core.runtime.clock import SystemClock
 from eddyline.v1.delivery_pb2 import WatchTopicsResponse
+from tests.support.clients.clients import NoJitter, client_at, watching
 from tests.support.delivery.scripted_roles import (
     ScriptedDelivery,
     WatchScript,
@@ -47,18 +47,10 @@ from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock, pass_time_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from eddyline.client.watch.events import WatchEvent
     from eddyline.client.watch.watch import Watch
-    from eddyline.core.runtime.clock import Clock
-
-
-class NoJitter(random.Random):
-    """Backoff without waiting: tests have no time."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return 0.0
 
 
 class First(NoJitter):
@@ -66,19 +58,6 @@ class First(NoJitter):
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return 0
-
-
-@asynccontextmanager
-async def watching(*scripts: WatchScript, clock: Clock | None = None) -> AsyncIterator[tuple[Client, ScriptedDelivery]]:
-    delivery = ScriptedDelivery(list(scripts))
-    async with scripted_server(delivery=delivery) as address:
-        channels = Channels()
-        topology = Topology("test", (address,), (), (address,))
-        yield (
-            Client(topology, channels=channels, clock=clock or SystemClock(), random_source=NoJitter(1)),
-            delivery,
-        )
-        await channels.close()
 
 
 async def take(watch: Watch, count: int) -> list[WatchEvent]:
@@ -106,20 +85,13 @@ async def test_breaks_of_every_kind_are_survived_without_loss_or_repeat() -> Non
 
 async def test_server_that_dies_is_left_for_another() -> None:
     delivery = ScriptedDelivery([WatchScript([rows_frame("a", 1)]), WatchScript([rows_frame("a", 2)])])
-    channels = Channels()
     async with scripted_server(delivery=delivery) as second, AsyncExitStack() as dying:
         first = await dying.enter_async_context(scripted_server(delivery=delivery))
-        client = Client(
-            Topology("test", (first,), (), (first, second)),
-            channels=channels,
-            clock=SystemClock(),
-            random_source=NoJitter(1),
-        )
-        async with client.watch("a", start="earliest") as events:
+        topology = Topology("test", (first,), (), (first, second))
+        async with client_at(topology) as client, client.watch("a", start="earliest") as events:
             assert seqs_of(await take(events, 1)) == [1]
             await dying.aclose()
             assert seqs_of(await take(events, 1)) == [2]
-        await channels.close()
     assert delivery.requests[1].topics[0].cursor == cursor("a", 1)
 
 
@@ -396,15 +368,17 @@ async def test_closed_watch_gives_no_more() -> None:
 async def test_replica_that_goes_away_is_left_for_the_next_one_at_once_and_unheard() -> None:
     leaving = ScriptedDelivery([WatchScript([rows_frame("a", 1), going_away_frame(b"")], "end")])
     staying = ScriptedDelivery([WatchScript([rows_frame("a", 2)])])
-    channels, heard = Channels(), list[EddylineError]()
+    heard = list[EddylineError]()
     async with scripted_server(delivery=leaving) as first, scripted_server(delivery=staying) as second:
         topology = Topology("test", (first,), (), (first, second))
         # A clock that stands still: whoever waited would wait for ever.
-        client = Client(topology, channels=channels, clock=ManualClock(), random_source=First(1))
-        async with client.watch("a", start="earliest", on_retry=heard.append) as events, asyncio.timeout(HANG_S):
+        async with (
+            client_at(topology, clock=ManualClock(), random_source=First(1)) as client,
+            client.watch("a", start="earliest", on_retry=heard.append) as events,
+            asyncio.timeout(HANG_S),
+        ):
             assert seqs_of(await take(events, 2)) == [1, 2]
             assert (events.move_count, events.resume_count) == (1, 0)
-        await channels.close()
     assert heard == []
     assert staying.requests[0].topics[0].cursor == cursor("a", 1)
 
@@ -425,26 +399,25 @@ async def test_replicas_that_only_go_away_are_tried_with_growing_pauses() -> Non
 async def test_draining_replica_is_not_waited_for() -> None:
     refusing = ScriptedDelivery([WatchScript([], Draining("going", retryAfterMs=60_000))])
     other = ScriptedDelivery([WatchScript([rows_frame("a", 1)])])
-    channels = Channels()
-    async with scripted_server(delivery=refusing) as first, scripted_server(delivery=other) as second:
-        topology = Topology("test", (first,), (), (first, second))
-        client = Client(topology, channels=channels, clock=SystemClock(), random_source=First(1))
-        async with client.watch("a", start="earliest") as events, asyncio.timeout(HANG_S):
-            assert seqs_of(await take(events, 1)) == [1]
-        await channels.close()
+    async with (
+        scripted_server(delivery=refusing) as first,
+        scripted_server(delivery=other) as second,
+        client_at(Topology("test", (first,), (), (first, second)), random_source=First(1)) as client,
+        client.watch("a", start="earliest") as events,
+        asyncio.timeout(HANG_S),
+    ):
+        assert seqs_of(await take(events, 1)) == [1]
 
 
 async def test_watches_begin_at_a_replica_by_chance() -> None:
     replicas = [ScriptedDelivery([WatchScript([rows_frame("a", 1)])] * 30) for _ in range(3)]
-    channels = Channels()
     async with AsyncExitStack() as stack:
         addresses = tuple([await stack.enter_async_context(scripted_server(delivery=one)) for one in replicas])
         topology = Topology("test", addresses[:1], (), addresses)
-        client = Client(topology, channels=channels, clock=SystemClock(), random_source=random.Random(5))
+        client = await stack.enter_async_context(client_at(topology, random_source=random.Random(5)))
         watches = [client.watch("a") for _ in range(30)]
         async with asyncio.timeout(HANG_S):
             for watch in watches:
                 await anext(watch)
                 await watch.aclose()
-        await channels.close()
     assert all(len(one.requests) >= 5 for one in replicas)

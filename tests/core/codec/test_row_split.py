@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -11,6 +13,11 @@ from hypothesis import strategies as st
 
 from eddyline.core.codec.row_split import FIELDS_MAX, SPLIT_BYTES_MIN, append_records_request, append_stream_request
 from eddyline.v1 import log_pb2, types_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Request = TypeVar("_Request", log_pb2.AppendRecordsRequest, log_pb2.AppendStreamRequest)
 
 LONG = types_pb2.RecordBatch(records=[types_pb2.Record(data=bytes(SPLIT_BYTES_MIN))])
 ROWS = [LONG, types_pb2.RecordBatch(records=[types_pb2.Record(key=b"k")] * 3), types_pb2.RecordBatch()]
@@ -36,39 +43,33 @@ requests = st.sampled_from(
 )
 
 
-def check_records(data: bytes) -> bool:
+def check_cut(request: type[_Request], cut: Callable[[bytes], tuple[_Request, bytes | None]], data: bytes) -> bool:
     """Return True if the rows were cut out, and check that the parts equal the whole."""
     try:
-        whole = log_pb2.AppendRecordsRequest.FromString(data)
+        whole = request.FromString(data)
     except DecodeError:
         with pytest.raises(DecodeError):
-            message, rows = append_records_request(data)
+            message, rows = cut(data)
             types_pb2.RecordBatch.FromString(rows or b"")
         return False
-    message, rows = append_records_request(data)
+    message, rows = cut(data)
     if rows is not None:
-        assert message.WhichOneof("batch") is None
-        message.rows.MergeFromString(rows)
-        message.rows.SetInParent()
+        batch = batch_of(message)
+        assert batch.WhichOneof("batch") is None
+        batch.rows.MergeFromString(rows)
+        batch.rows.SetInParent()
     assert message == whole
     return rows is not None
 
 
-def check_stream(data: bytes) -> bool:
-    try:
-        whole = log_pb2.AppendStreamRequest.FromString(data)
-    except DecodeError:
-        with pytest.raises(DecodeError):
-            message, rows = append_stream_request(data)
-            types_pb2.RecordBatch.FromString(rows or b"")
-        return False
-    message, rows = append_stream_request(data)
-    if rows is not None:
-        assert message.append.WhichOneof("batch") is None
-        message.append.rows.MergeFromString(rows)
-        message.append.rows.SetInParent()
-    assert message == whole
-    return rows is not None
+def batch_of(
+    message: log_pb2.AppendRecordsRequest | log_pb2.AppendStreamRequest,
+) -> log_pb2.AppendRecordsRequest | log_pb2.AppendBatch:
+    return message.append if isinstance(message, log_pb2.AppendStreamRequest) else message
+
+
+check_records = partial(check_cut, log_pb2.AppendRecordsRequest, append_records_request)
+check_stream = partial(check_cut, log_pb2.AppendStreamRequest, append_stream_request)
 
 
 def mutated(data: bytes, rnd: random.Random) -> bytes:

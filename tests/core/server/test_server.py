@@ -36,6 +36,16 @@ async def started(server: RoleServer) -> AsyncIterator[grpc.aio.Channel]:
         await server.stop(0)
 
 
+def health_check(
+    channel: grpc.aio.Channel,
+) -> grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse]:
+    return channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        health_pb2.HealthCheckRequest.SerializeToString,
+        health_pb2.HealthCheckResponse.FromString,
+    )
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.8.9.1:7701", "[::1]:7701", "localhost:7701"])
 def test_loopback_may_be_bound(listen: str) -> None:
     check_loopback(listen)
@@ -66,13 +76,7 @@ async def test_a_port_in_use_is_refused_and_not_shared() -> None:
 async def test_health_is_live_first_and_ready_once_set() -> None:
     server = make_server("127.0.0.1:0")
     async with started(server) as channel:
-        check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse] = (
-            channel.unary_unary(
-                "/grpc.health.v1.Health/Check",
-                health_pb2.HealthCheckRequest.SerializeToString,
-                health_pb2.HealthCheckResponse.FromString,
-            )
-        )
+        check = health_check(channel)
 
         async def status(name: str) -> int:
             return (await check(health_pb2.HealthCheckRequest(service=name), timeout=5)).status
@@ -198,12 +202,6 @@ async def test_a_burst_of_calls_is_queued() -> None:
     # the library's own bound is 1 000, and beyond it calls are cancelled by chance
     server = make_server("127.0.0.1:0")
     async with started(server) as channel:
-        check: grpc.aio.UnaryUnaryMultiCallable[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse] = (
-            channel.unary_unary(
-                "/grpc.health.v1.Health/Check",
-                health_pb2.HealthCheckRequest.SerializeToString,
-                health_pb2.HealthCheckResponse.FromString,
-            )
-        )
+        check = health_check(channel)
         calls = [check(health_pb2.HealthCheckRequest(service="live")) for _ in range(3_500)]
         assert {(await call).status for call in calls} == {SERVING}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from eddyline.core.server.server import RoleServer
+    from eddyline.core.store_link.grpc_follow import GrpcFollow
 
     Requests = AsyncIterator[apply_pb2.FollowTopicsRequest]
 
@@ -54,6 +55,16 @@ async def echo_credit(requests: Requests, _context: object) -> AsyncIterator[byt
         number = request.credit_bytes or request.add.follow_id or request.remove.follow_id
         level = apply_pb2.FollowLevel(head_seq=number)
         yield apply_pb2.FollowTopicsResponse(follow_id=1, level=level).SerializeToString()
+
+
+async def break_off(server: RoleServer, follow: GrpcFollow) -> None:
+    """Stop a followed stream's server, and check that its iteration ends as unreachable."""
+    await follow.grant(1)
+    events = aiter(follow)
+    await anext(events)
+    await server.stop(0)
+    with pytest.raises(StoreUnreachable):
+        await anext(events)
 
 
 async def test_steps_reach_the_store_in_order() -> None:
@@ -123,12 +134,7 @@ async def test_every_event_is_translated_and_an_unknown_one_is_ignored() -> None
 
 async def test_a_store_that_stops_ends_the_iteration_and_later_steps_as_unreachable() -> None:
     async with served(echo_credit) as (server, link), link.follow() as follow:
-        await follow.grant(1)
-        events = aiter(follow)
-        await anext(events)
-        await server.stop(0)
-        with pytest.raises(StoreUnreachable):
-            await anext(events)
+        await break_off(server, follow)
         with pytest.raises(StoreUnreachable):
             await follow.grant(2)
 
@@ -219,11 +225,6 @@ async def test_steps_that_wait_for_room_fail_when_the_stream_ends() -> None:
 
 async def test_nothing_of_a_broken_stream_is_left_running() -> None:
     async with served(echo_credit) as (server, link), link.follow() as follow:
-        await follow.grant(1)
-        events = aiter(follow)
-        await anext(events)
-        await server.stop(0)
-        with pytest.raises(StoreUnreachable):
-            await anext(events)
+        await break_off(server, follow)
     await settle()
     assert asyncio.all_tasks() == {asyncio.current_task()}

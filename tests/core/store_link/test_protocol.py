@@ -38,23 +38,14 @@ from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.store.write import admission as write_gate
 from tests.support.manual_clock import START_MS
-from tests.support.store.both_links import FORMS, Form, LinkedStore, linked_store
+from tests.support.store.both_links import LinkedStore
 from tests.support.store.simulated import append, puts, rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from eddyline.core.model.read import ReadResult
 
 FSYNC = TopicConfig(Durability.FSYNC, 9_000)
 CERTS = SourceDefinition("certs", "kv", "bucket")
-
-
-@pytest.fixture(params=FORMS)
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[LinkedStore]:
-    form: Form = request.param
-    async with linked_store(form, topics_max=4, cache_bytes=0) as linked:
-        yield linked
 
 
 async def with_source(store: LinkedStore) -> int:

@@ -20,13 +20,14 @@ from eddyline.core.errors import (
     TopicNotFound,
 )
 from eddyline.core.model.read import RecordFilter
-from eddyline.core.model.source import SourceDefinition, SourceReport
+from eddyline.core.model.source import SourceReport
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, MetaEntry, Op, Record
 from eddyline.core.store_link.protocol import FollowEnded, FollowItem, FollowLevel, FollowStarted
 from eddyline.store.fold.fold import VIEWS_MAX
+from tests.core.store_link.test_protocol import rows_of, with_source
 from tests.support.hang import HANG_S
 from tests.support.manual_clock import START_MS, settle
 from tests.support.sim.fold import SimFold
@@ -37,32 +38,12 @@ from tests.support.store.simulated import append, puts, rows
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
-    from eddyline.core.model.read import RangePage, ReadResult
+    from eddyline.core.model.read import RangePage
     from eddyline.core.store_link.protocol import FollowEvent, StoreLink
     from eddyline.store.fold.fold import FoldView
     from tests.support.manual_clock import ManualClock
 
-CERTS = SourceDefinition("certs", "kv", "bucket")
 CREDIT = 1 << 20
-
-
-@pytest.fixture(params=FORMS)
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[LinkedStore]:
-    form: Form = request.param
-    async with linked_store(form, topics_max=4, cache_bytes=0) as linked:
-        yield linked
-
-
-async def with_source(store: LinkedStore) -> int:
-    """Create a KV topic with a leased source; return the lease's fence."""
-    await store.link.create_topic("kv", Kind.KV, TopicConfig())
-    await store.link.put_source(CERTS)
-    return (await store.link.acquire_lease("certs", holder="a", lease_ms=0)).fence
-
-
-def rows_of(result: ReadResult) -> list[object]:
-    """Return a read's items as rows."""
-    return [item.to_rows() if isinstance(item, Batch) else item for item in result.items]
 
 
 async def pages_of(pages: AsyncIterator[RangePage]) -> list[RangePage]:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.events import Records
 from eddyline.client.watch.plan import WatchTopic
 from eddyline.core.errors import NotReady
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.delivery.watch.subscriber import Subscriber
 from eddyline.v1 import delivery_pb2 as pb
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import client_at
 from tests.support.delivery.role import earliest, served_delivery, snapshot, tail
 from tests.support.hang import HANG_S
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, rows
@@ -57,7 +55,6 @@ async def test_first_frame_of_a_tail_has_its_start_position(others: tuple[pb.Wat
 async def test_client_misses_no_record_if_its_stream_breaks_after_any_frame(
     frames: int, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channels = Channels()
     async with served_delivery() as cluster:
         await fill(cluster)
         whole, streams, appended = Subscriber.frames, 0, [f"{number}" for number in range(3)]
@@ -74,19 +71,16 @@ async def test_client_misses_no_record_if_its_stream_breaks_after_any_frame(
                     raise NotReady("the test broke it")
 
         monkeypatch.setattr(Subscriber, "frames", broken)
-        client = Client(
-            Topology("local", (), (), (cluster.address,)),
-            channels=channels,
-            clock=SystemClock(),
-            random_source=NoJitter(),
-        )
         wanted = [WatchTopic("tail", "tail"), WatchTopic("other", start)]  # type: ignore[arg-type]  # one of two words
         seen: list[bytes | None] = []
-        async with client.watch(wanted, heartbeat_ms=60_000) as events, asyncio.timeout(HANG_S):
+        async with (
+            client_at(Topology("local", (), (), (cluster.address,))) as client,
+            client.watch(wanted, heartbeat_ms=60_000) as events,
+            asyncio.timeout(HANG_S),
+        ):
             async for event in events:
                 if isinstance(event, Records) and event.topic == "tail":
                     seen += [record.data for record in event.records]
                     if len(seen) == len(appended):
                         break
         assert seen == [value.encode() for value in appended]
-        await channels.close()

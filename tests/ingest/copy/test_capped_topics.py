@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.api import KeyValueConfig, StreamConfig
+from nats.js.api import StreamConfig
 
 from eddyline.core.model.source import SourceChange, SourceDefinition
 from eddyline.core.model.topic import ConfigChange, Discard, Kind, TopicConfig
@@ -72,7 +72,7 @@ async def test_record_larger_than_the_cap_stops_the_source_with_the_cap_to_raise
 
 
 async def test_deletes_and_gaps_of_a_resync_go_into_a_small_topic(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    bucket = await sources.make_bucket(bucket_name, history=1)
     definition = SourceDefinition("s", "t", bucket_name)
     await create_source(sources.link, definition, TopicConfig(cap_records=2))
     async with sources.ingest():
@@ -85,7 +85,7 @@ async def test_deletes_and_gaps_of_a_resync_go_into_a_small_topic(sources: Sourc
         await sources.is_state("s", "LIVE")
         assert await sources.fold("t") == {b"new": b"2"}
         await sources.js.delete_key_value(bucket_name)  # and another one under the name
-        bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+        bucket = await sources.make_bucket(bucket_name, history=1)
         for number in range(9):
             await bucket.put(f"n{number}", b"3")
         role.ownership.apply_control(await update_source(sources.link, "s", SourceChange(on_recreated="RESYNC")))

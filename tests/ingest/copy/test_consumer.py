@@ -125,8 +125,7 @@ async def test_what_was_gathered_is_handed_out_before_the_loss(kit: BucketKit) -
 async def test_candidates_of_a_paged_listing_are_confirmed_one_by_one(
     kit: BucketKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     for key in ("kept", "missed", "gone"):
         last = await bucket.put(key, b"1")
     async with kit.ingest():

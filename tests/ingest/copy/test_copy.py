@@ -38,8 +38,7 @@ async def test_version_is_the_revision_and_time_the_servers(kit: BucketKit) -> N
 
 
 async def test_empty_bucket_is_live_at_once_and_takes_the_first_value(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.is_state("LIVE")
         await kit.reaches(await bucket.put("a", b"1"))
@@ -139,8 +138,7 @@ async def test_a_message_too_large_for_a_record_stops_the_source_behind_what_was
 
 
 async def test_many_messages_are_gathered_into_few_batches_while_one_is_on_its_way(kit: BucketKit) -> None:
-    await kit.make_bucket()
-    await kit.make_source()
+    await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.is_state("LIVE")
         kit.link.applies_open.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,6 +13,8 @@ from tests.ingest.resync.test_resume import copied, gap_ranges
 from tests.ingest.resync.test_stream_audit import AUDIT_S, healed
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from tests.support.ingest.kit import BucketKit
 
 NO_LOOK_S: Final = 60.0
@@ -27,9 +31,24 @@ async def rolled_up(kit: BucketKit, key: str, what: str) -> int:
     return (await kit.js.publish(f"$KV.{kit.bucket}.{key}", b"rolled up", headers={"Nats-Rollup": what})).seq
 
 
+@asynccontextmanager
+async def changed_at(
+    kit: BucketKit, revision: int, change: Callable[[], Awaitable[object]], *, away: bool
+) -> AsyncIterator[None]:
+    """Run ingest, and change the bucket once all up to `revision` is copied: while ingest is away, or while it is live."""
+    if away:
+        await copied(kit, revision)
+        await change()
+    async with kit.ingest(audit_interval_s=AUDIT_S):
+        await kit.reaches(revision)
+        await kit.is_state("LIVE")
+        if not away:
+            await change()
+        yield
+
+
 async def test_key_whose_message_expires_without_a_marker_is_deleted_by_an_audit(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await bucket.put("kept", b"1")
         await kit.reaches(await put_for_a_second(kit, "short"))
@@ -39,8 +58,7 @@ async def test_key_whose_message_expires_without_a_marker_is_deleted_by_an_audit
 
 
 async def test_b12_list_get_and_log_agree_that_an_expired_key_is_gone(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await bucket.put("kept", b"1")
         await kit.reaches(await put_for_a_second(kit, "short"))
@@ -59,8 +77,7 @@ async def test_b12_list_get_and_log_agree_that_an_expired_key_is_gone(kit: Bucke
 
 async def test_message_that_expires_with_a_marker_is_a_purge_without_an_audit(kit: BucketKit) -> None:
     # The server raises a message's life to that of the markers.
-    bucket = await kit.make_bucket(limit_marker_ttl=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(limit_marker_ttl=1)
     async with kit.ingest(audit_interval_s=NO_LOOK_S):
         await bucket.put("kept", b"1")
         await kit.reaches(await put_for_a_second(kit, "short"))
@@ -70,8 +87,7 @@ async def test_message_that_expires_with_a_marker_is_a_purge_without_an_audit(ki
 
 
 async def test_readers_tell_an_expiry_from_a_purge(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(limit_marker_ttl=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(limit_marker_ttl=1)
     async with kit.ingest(audit_interval_s=NO_LOOK_S):
         await bucket.put("purged", b"1")
         await bucket.purge("purged")
@@ -83,8 +99,7 @@ async def test_readers_tell_an_expiry_from_a_purge(kit: BucketKit) -> None:
 
 
 async def test_age_with_markers_gives_purges_without_an_audit(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(ttl=1, limit_marker_ttl=60)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(ttl=1, limit_marker_ttl=60)
     async with kit.ingest(audit_interval_s=NO_LOOK_S):
         await bucket.put("a", b"1")
         await kit.reaches(await bucket.put("b", b"2"))
@@ -94,8 +109,7 @@ async def test_age_with_markers_gives_purges_without_an_audit(kit: BucketKit) ->
 
 
 async def test_marker_that_expired_while_ingest_was_away_still_deletes_its_key(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(limit_marker_ttl=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(limit_marker_ttl=1)
     await bucket.put("kept", b"1")
     await copied(kit, await put_for_a_second(kit, "short"))
     await bucket.delete("kept")  # a marker of a client's has no life of its own, and stays
@@ -108,20 +122,12 @@ async def test_marker_that_expired_while_ingest_was_away_still_deletes_its_key(k
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_purge_that_keeps_the_newest_deletes_nothing(kit: BucketKit, away: bool) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
-    stream = f"KV_{kit.bucket}"
+    bucket = await kit.make_copied_bucket()
     for number in range(5):
         await bucket.put("a", b"%d" % number)
     last = await bucket.put("b", b"x")
-    if away:
-        await copied(kit, last)
-        await kit.js.purge_stream(stream, subject=f"$KV.{kit.bucket}.a", keep=1)
-    async with kit.ingest(audit_interval_s=AUDIT_S):
-        await kit.reaches(last)
-        await kit.is_state("LIVE")
-        if not away:
-            await kit.js.purge_stream(stream, subject=f"$KV.{kit.bucket}.a", keep=1)
+    purge = partial(kit.js.purge_stream, f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.a", keep=1)
+    async with changed_at(kit, last, purge, away=away):
         await bucket.put("a", b"after")
         await healed(kit, {"a": b"after", "b": b"x"})
     assert [op for op, _ in await kit.ops()] == [Op.PUT] * 7
@@ -129,25 +135,16 @@ async def test_purge_that_keeps_the_newest_deletes_nothing(kit: BucketKit, away:
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_purge_of_all_but_the_newest_messages_deletes_the_keys_of_the_rest(kit: BucketKit, away: bool) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     for number in range(5):
         last = await bucket.put(f"k{number}", b"x")
-    if away:
-        await copied(kit, last)
-        await kit.js.purge_stream(f"KV_{kit.bucket}", keep=2)
-    async with kit.ingest(audit_interval_s=AUDIT_S):
-        await kit.reaches(last)
-        await kit.is_state("LIVE")
-        if not away:
-            await kit.js.purge_stream(f"KV_{kit.bucket}", keep=2)
+    async with changed_at(kit, last, partial(kit.js.purge_stream, f"KV_{kit.bucket}", keep=2), away=away):
         await healed(kit, {"k3": b"x", "k4": b"x"})
     assert await kit.gaps() == []  # all of it had been read
 
 
 async def test_purge_of_unread_revisions_is_a_gap(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await copied(kit, await bucket.put("a", b"1"))
     for number in range(5):
         await bucket.put(f"k{number}", b"x")
@@ -159,18 +156,10 @@ async def test_purge_of_unread_revisions_is_a_gap(kit: BucketKit) -> None:
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_rollup_of_a_key_leaves_its_value_and_the_others(kit: BucketKit, away: bool) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("other", b"1")
     last = await bucket.put("a", b"2")
-    if away:
-        await copied(kit, last)
-        await rolled_up(kit, "a", "sub")
-    async with kit.ingest(audit_interval_s=AUDIT_S):
-        await kit.reaches(last)
-        await kit.is_state("LIVE")
-        if not away:
-            await rolled_up(kit, "a", "sub")
+    async with changed_at(kit, last, partial(rolled_up, kit, "a", "sub"), away=away):
         await kit.reaches(3)
         await healed(kit, {"other": b"1", "a": b"rolled up"})
     assert [op for op, _ in await kit.ops()] == [Op.PUT] * 3
@@ -179,18 +168,10 @@ async def test_rollup_of_a_key_leaves_its_value_and_the_others(kit: BucketKit, a
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_rollup_of_a_bucket_deletes_every_other_key(kit: BucketKit, away: bool) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("other", b"1")
     last = await bucket.put("a", b"2")
-    if away:
-        await copied(kit, last)
-        await rolled_up(kit, "a", "all")
-    async with kit.ingest(audit_interval_s=AUDIT_S):
-        await kit.reaches(last)
-        await kit.is_state("LIVE")
-        if not away:
-            await rolled_up(kit, "a", "all")
+    async with changed_at(kit, last, partial(rolled_up, kit, "a", "all"), away=away):
         await kit.reaches(3)
         await healed(kit, {"a": b"rolled up"})
         await kit.reaches(await bucket.put("new", b"3"))
@@ -199,8 +180,7 @@ async def test_rollup_of_a_bucket_deletes_every_other_key(kit: BucketKit, away: 
 
 
 async def test_older_value_that_comes_back_by_an_expiry_is_named_by_a_comparison(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(history=5)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=5)
     async with kit.ingest(audit_interval_s=NO_LOOK_S) as role:
         older = await bucket.put("k", b"older")
         await kit.reaches(await put_for_a_second(kit, "k"))

@@ -9,14 +9,16 @@ from eddyline.core.model.source import SourceDefinition
 from eddyline.core.records.record import Op
 
 if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
     from eddyline.ingest.role import IngestRole
     from tests.support.ingest.kit import BucketKit
 
 LOOK_S: Final = 0.2
 
 
-async def make_bucket(kit: BucketKit) -> None:
-    """Make a bucket of history 5 that allows MSG.DELETE, which buckets made by clients do not."""
+async def make_copied_bucket(kit: BucketKit) -> KeyValue:
+    """Make a bucket of history 5 that allows MSG.DELETE, which buckets made by clients do not, and its source."""
     config = {
         "name": f"KV_{kit.bucket}",
         "subjects": [f"$KV.{kit.bucket}.>"],
@@ -27,6 +29,8 @@ async def make_bucket(kit: BucketKit) -> None:
     }
     answer = await kit.client.request(f"$JS.API.STREAM.CREATE.KV_{kit.bucket}", json.dumps(config).encode(), timeout=5)
     assert "error" not in json.loads(answer.data), answer.data
+    await kit.make_source()
+    return await kit.js.key_value(kit.bucket)
 
 
 async def remove(kit: BucketKit, revision: int) -> None:
@@ -57,9 +61,7 @@ async def verified(kit: BucketKit, role: IngestRole) -> None:
 
 
 async def test_fold_gets_the_older_value_after_the_newest_is_removed_from_a_live_bucket(kit: BucketKit) -> None:
-    await make_bucket(kit)
-    bucket = await kit.js.key_value(kit.bucket)
-    await kit.make_source()
+    bucket = await make_copied_bucket(kit)
     async with kit.ingest(audit_interval_s=LOOK_S) as role:
         for value in (b"1", b"2", b"3"):
             await bucket.put("k", value)
@@ -77,9 +79,7 @@ async def test_fold_gets_the_older_value_after_the_newest_is_removed_from_a_live
 
 
 async def test_removed_marker_shows_the_value_before_it_and_a_removed_value_the_marker(kit: BucketKit) -> None:
-    await make_bucket(kit)
-    bucket = await kit.js.key_value(kit.bucket)
-    await kit.make_source()
+    bucket = await make_copied_bucket(kit)
     async with kit.ingest(audit_interval_s=LOOK_S) as role:
         await bucket.put("back", b"1")
         await bucket.delete("back")
@@ -94,9 +94,7 @@ async def test_removed_marker_shows_the_value_before_it_and_a_removed_value_the_
 
 
 async def test_messages_removed_while_ingest_was_away_are_found_by_the_first_audit(kit: BucketKit) -> None:
-    await make_bucket(kit)
-    bucket = await kit.js.key_value(kit.bucket)
-    await kit.make_source()
+    bucket = await make_copied_bucket(kit)
     async with kit.ingest(audit_interval_s=LOOK_S):
         await bucket.put("k", b"1")
         await kit.reaches(await bucket.put("k", b"2"))
@@ -107,9 +105,7 @@ async def test_messages_removed_while_ingest_was_away_are_found_by_the_first_aud
 
 
 async def test_value_that_expires_alone_shows_the_one_before_it(kit: BucketKit) -> None:
-    await make_bucket(kit)
-    bucket = await kit.js.key_value(kit.bucket)
-    await kit.make_source()
+    bucket = await make_copied_bucket(kit)
     async with kit.ingest(audit_interval_s=LOOK_S) as role:
         await bucket.put("k", b"1")
         short = await kit.js.publish(f"$KV.{kit.bucket}.k", b"2", headers={"Nats-TTL": "1s"})
@@ -119,9 +115,7 @@ async def test_value_that_expires_alone_shows_the_one_before_it(kit: BucketKit) 
 
 
 async def test_removal_of_an_older_message_writes_nothing(kit: BucketKit) -> None:
-    await make_bucket(kit)
-    bucket = await kit.js.key_value(kit.bucket)
-    await kit.make_source()
+    bucket = await make_copied_bucket(kit)
     async with kit.ingest(audit_interval_s=LOOK_S):
         await bucket.put("k", b"1")
         await kit.reaches(await bucket.put("k", b"2"))

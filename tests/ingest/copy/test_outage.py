@@ -14,25 +14,16 @@ from eddyline.ingest.copy.position import StreamPosition, decode_position
 from eddyline.ingest.nats.consumer_names import consumer_name, name_prefix
 from eddyline.ingest.rpc.status import ingest_status
 from eddyline.ingest.sources.creation import create_source
-from tests.support.ingest.kit import bucket_kit
-from tests.support.nats.server import NatsServer
+from tests.support.ingest.kit import breakable_kit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     import pytest
-    from nats.js.kv import KeyValue
 
     from eddyline.core.model.source import SourceInfo
     from tests.support.ingest.kit import BucketKit
-
-
-async def started(kit: BucketKit) -> KeyValue:
-    """Make a bucket and a source of it."""
-    bucket = await kit.make_bucket()
-    await kit.make_source()
-    return bucket
 
 
 async def revisions(kit: BucketKit) -> list[int]:
@@ -41,74 +32,58 @@ async def revisions(kit: BucketKit) -> list[int]:
 
 
 async def test_server_killed_and_started_again_is_gone_on_with(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
-        async with bucket_kit(server.url, tmp_path, "b") as kit:
-            bucket = await started(kit)
-            async with kit.ingest() as role:
-                await kit.reaches(await bucket.put("a", b"1"))
-                for number in range(2, 4):
-                    server.kill()
-                    await kit.is_state("RECOVERING")
-                    assert not role.readiness.ready
-                    server.start()
-                    await kit.is_state("LIVE")
-                    assert role.readiness.ready
-                    await asyncio.wait_for(kit.reconnected.wait(), 5)
-                    kit.reconnected.clear()
-                    await kit.reaches(await bucket.put("a", b"%d" % number))
-                assert len(await kit.consumers()) == 1
-            assert [record.data for record in await kit.records()] == [b"1", b"2", b"3"]
-            assert await kit.consumers() == []
-    finally:
-        server.stop()
+    async with breakable_kit(tmp_path) as (server, kit):
+        bucket = await kit.make_copied_bucket()
+        async with kit.ingest() as role:
+            await kit.reaches(await bucket.put("a", b"1"))
+            for number in range(2, 4):
+                server.kill()
+                await kit.is_state("RECOVERING")
+                assert not role.readiness.ready
+                server.start()
+                await kit.is_state("LIVE")
+                assert role.readiness.ready
+                await asyncio.wait_for(kit.reconnected.wait(), 5)
+                kit.reconnected.clear()
+                await kit.reaches(await bucket.put("a", b"%d" % number))
+            assert len(await kit.consumers()) == 1
+        assert [record.data for record in await kit.records()] == [b"1", b"2", b"3"]
+        assert await kit.consumers() == []
 
 
 async def test_ingest_waits_for_a_server_that_comes_later(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    async with bucket_kit(server.url, tmp_path, "b") as kit:
-        bucket = await started(kit)
+    async with breakable_kit(tmp_path) as (server, kit):
+        bucket = await kit.make_copied_bucket()
         last = await bucket.put("a", b"1")
         server.stop()
-        try:
-            async with kit.ingest() as role:
+        async with kit.ingest() as role:
 
-                async def is_said() -> bool:
-                    return (await kit.source()).report.reason.startswith("not connected to NATS")
+            async def is_reported() -> bool:
+                return (await kit.source()).report.reason.startswith("not connected to NATS")
 
-                await kit.until(is_said)
-                assert not role.readiness.ready
-                server.start()
-                await kit.reaches(last)
-        finally:
-            server.stop()
+            await kit.until(is_reported)
+            assert not role.readiness.ready
+            server.start()
+            await kit.reaches(last)
 
 
 async def test_server_that_hangs_is_noticed_by_its_missing_heartbeat(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
-        async with bucket_kit(server.url, tmp_path, "b") as kit:
-            bucket = await started(kit)
-            async with kit.ingest():
-                await kit.reaches(await bucket.put("a", b"1"))
-                await kit.is_state("LIVE")
-                server.freeze()
-                await kit.is_state("RECOVERING", seconds=3)
-                assert "no heartbeat" in (await kit.source()).report.reason
-                server.thaw()
-                await kit.is_state("LIVE")
-                await kit.reaches(await bucket.put("a", b"2"))
-                assert len(await kit.consumers()) == 1
-    finally:
-        server.thaw()
-        server.stop()
+    async with breakable_kit(tmp_path) as (server, kit):
+        bucket = await kit.make_copied_bucket()
+        async with kit.ingest():
+            await kit.reaches(await bucket.put("a", b"1"))
+            await kit.is_state("LIVE")
+            server.freeze()
+            await kit.is_state("RECOVERING", seconds=3)
+            assert "no heartbeat" in (await kit.source()).report.reason
+            server.thaw()
+            await kit.is_state("LIVE")
+            await kit.reaches(await bucket.put("a", b"2"))
+            assert len(await kit.consumers()) == 1
 
 
 async def test_consumer_deleted_at_the_server_is_recreated(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.reaches(await bucket.put("a", b"1"))
         await kit.is_state("LIVE")
@@ -122,7 +97,7 @@ async def test_consumer_deleted_at_the_server_is_recreated(kit: BucketKit) -> No
 
 
 async def test_a34_consumers_begin_by_sequence_alone_and_go_on_by_it(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     for number in range(3):
         await bucket.put("a", b"%d" % number)
     await kit.js.purge_stream(f"KV_{kit.bucket}", seq=3)  # up to there, exclusive
@@ -141,7 +116,7 @@ async def test_a34_consumers_begin_by_sequence_alone_and_go_on_by_it(kit: Bucket
 
 
 async def test_no_consumer_is_left_after_a_stop(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.reaches(await bucket.put("a", b"1"))
         assert len(await kit.consumers()) == 1
@@ -150,7 +125,7 @@ async def test_no_consumer_is_left_after_a_stop(kit: BucketKit) -> None:
 
 
 async def test_leftover_consumers_of_older_leases_are_swept_and_others_left(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     stream = f"KV_{kit.bucket}"
     topic = await kit.link.get_topic(kit.bucket)
     prefix = name_prefix("local", kit.bucket, topic)
@@ -166,7 +141,7 @@ async def test_leftover_consumers_of_older_leases_are_swept_and_others_left(kit:
 
 
 async def test_store_that_is_away_delays_and_doubles_nothing(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest() as role:
         await kit.reaches(await bucket.put("a", b"1"))
         kit.link.away = True
@@ -187,7 +162,7 @@ async def _unready(changed: asyncio.Event, ready: object) -> None:
 
 
 async def test_batch_applied_without_an_answer_is_not_applied_twice(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.is_state("LIVE")
         kit.link.answers_to_lose = 2
@@ -198,7 +173,7 @@ async def test_batch_applied_without_an_answer_is_not_applied_twice(kit: BucketK
 
 
 async def test_another_stored_position_is_adopted(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.reaches(await bucket.put("a", b"1"))
         await kit.is_state("LIVE")
@@ -211,7 +186,7 @@ async def test_another_stored_position_is_adopted(kit: BucketKit) -> None:
 
 
 async def test_two_replicas_share_no_source_and_one_takes_over_from_the_other(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest(holder="one") as first:
         await kit.reaches(await bucket.put("a", b"1"))
         async with kit.ingest(holder="two") as second:
@@ -233,7 +208,7 @@ async def test_two_replicas_share_no_source_and_one_takes_over_from_the_other(ki
 
 
 async def test_source_deleted_while_it_is_copied_ends(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest() as role:
         await kit.reaches(await bucket.put("a", b"1"))
         source = await kit.source()
@@ -244,7 +219,7 @@ async def test_source_deleted_while_it_is_copied_ends(kit: BucketKit) -> None:
 
 
 async def test_one_defect_does_not_end_the_other_sources(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     await create_source(kit.store, SourceDefinition(name="broken", topic="broken", bucket=kit.bucket), TopicConfig())
     await kit.move(b"not a position of ours", source="broken")
 
@@ -261,7 +236,7 @@ async def test_one_defect_does_not_end_the_other_sources(kit: BucketKit) -> None
 async def test_store_of_another_cluster_is_logged_once_and_polled_slowly(
     kit: BucketKit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await started(kit)
+    await kit.make_copied_bucket()
     called = asyncio.Event()
     times: list[float] = []
 

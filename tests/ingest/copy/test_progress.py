@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, get_args
+from typing import get_args
 
 import pytest
 
 from eddyline.ingest.copy.progress import STOPPED, CopyProgress, State
-from eddyline.ingest.nats.stream import Stream
 from eddyline.v1 import source_pb2
+from tests.support.ingest.bucket_stream import BUCKET_STREAM
 from tests.support.manual_clock import ManualClock
 
-STREAM: Final = Stream(
-    name="KV_b",
-    bucket="b",
-    prefix=b"$KV.b.",
-    created_ns=1,
-    server_ns=1,
-    first_revision=1,
-    first_ns=1,
-    last_revision=1,
-    plain=True,
-    history=64,
-    discard_new=True,
-    max_age_ns=0,
-    msg_ttl=False,
-    expiry_markers=False,
-    limited=False,
-    message_count=1,
-    subject_count=1,
-)
 STATES: tuple[State, ...] = get_args(State)
 COPYING: set[State] = {"SNAPSHOT", "RESYNCING", "CATCHING_UP", "LIVE"}
 
@@ -141,7 +122,7 @@ def test_the_last_decision_outlasts_states_that_are_no_decisions() -> None:
 
 def test_what_is_reported_fits_the_contract() -> None:
     progress = CopyProgress(ManualClock(), "s")
-    progress.set_stream_settings(replace(STREAM, history=1, peer_troubles=tuple("ä" * 2_000 for _ in range(40))))
+    progress.set_stream_settings(replace(BUCKET_STREAM, history=1, peer_troubles=tuple("ä" * 2_000 for _ in range(40))))
     progress.set_file_drift("ö" * 2_000, "ü" * 2_000)
     detail = progress.current_report().detail
     assert detail is not None
@@ -151,9 +132,12 @@ def test_what_is_reported_fits_the_contract() -> None:
 
 def test_another_setting_or_server_of_the_stream_is_reported_at_once() -> None:
     progress = CopyProgress(ManualClock(), "s")
-    progress.set_stream_settings(STREAM)
+    progress.set_stream_settings(BUCKET_STREAM)
     assert not progress.changed.is_set()
-    for look in (replace(STREAM, history=5), replace(STREAM, history=5, peer_troubles=("NATS server n2 is offline",))):
+    for look in (
+        replace(BUCKET_STREAM, history=5),
+        replace(BUCKET_STREAM, history=5, peer_troubles=("NATS server n2 is offline",)),
+    ):
         progress.set_stream_settings(look)
         assert progress.changed.is_set()
         progress.changed.clear()

@@ -163,7 +163,7 @@ async def test_what_was_received_before_an_overrun_is_applied_before_the_source_
         await make_stream(sources, bucket_name, max_msgs=3)
         definition, prefix = SourceDefinition("s", "t", stream=bucket_name, on_expired="STOP"), f"{bucket_name}."
     else:
-        await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+        await sources.make_bucket(bucket_name, history=4)
         config = (await sources.js.stream_info(stream)).config
         await sources.js.update_stream(config.evolve(max_msgs=3, discard="old"))
         definition, prefix = SourceDefinition("s", "t", bucket_name, on_expired="STOP"), f"$KV.{bucket_name}."
@@ -211,7 +211,7 @@ async def test_filters_of_a_stream_copy_what_they_name_once(sources: SourceKit, 
 
 
 async def test_filters_of_a_bucket_hold_for_copies_deletes_and_resyncs(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+    bucket = await sources.make_bucket(bucket_name, history=4)
     await sources.define(
         SourceDefinition("s", "t", bucket_name, key_prefixes=(b"certs.", b"certs.a"), subjects=("routes.*",))
     )
@@ -234,7 +234,7 @@ async def test_filters_of_a_bucket_hold_for_copies_deletes_and_resyncs(sources: 
 
 
 async def test_a26_rollup_under_a_filter_of_two_prefixes_skips_nothing(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=64))
+    bucket = await sources.make_bucket(bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, key_prefixes=(b"a.", b"b.")))
     link = CutLink(sources.link)
     async with sources.ingest(link=link):
@@ -279,7 +279,7 @@ async def test_b02_bucket_that_may_lose_revisions_is_warned_of(
 
 
 async def test_overrun_of_a_filtered_source_is_seen(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=1))
+    bucket = await sources.make_bucket(bucket_name, history=1)
     await sources.define(SourceDefinition("s", "t", bucket_name, key_prefixes=(b"mine.",)))
     async with sources.ingest():
         await sources.reaches("s", await bucket.put("mine.a", b"1"))
@@ -295,7 +295,7 @@ async def test_overrun_of_a_filtered_source_is_seen(sources: SourceKit, bucket_n
 
 
 async def test_message_that_does_not_fit_becomes_a_dead_letter_once(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=4))
+    bucket = await sources.make_bucket(bucket_name, history=4)
     await sources.define(SourceDefinition("s", "t", bucket_name, dead_letter_topic="letters"))
     await bucket.put("a", b"1")
     headers = {f"H{number}": "x" for number in range(100)}  # more than a record has

@@ -18,9 +18,9 @@ from eddyline.core.errors import (
     WriteUnknown,
 )
 from tests.support.hang import HANG_S
-from tests.support.ingest.kit import bucket_kit
+from tests.support.ingest.kit import breakable_kit, bucket_kit
 from tests.support.ingest.served import target
-from tests.support.nats.server import NatsServer
+from tests.support.nats.server import running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,25 +28,30 @@ if TYPE_CHECKING:
 
     from eddyline.ingest.role import IngestRole
     from tests.support.ingest.kit import BucketKit
+    from tests.support.nats.server import NatsServer
 
 
 @asynccontextmanager
 async def own_server(folder: Path) -> AsyncIterator[tuple[NatsServer, BucketKit, IngestRole]]:
     """Run a server that a test may break, with a bucket that is copied."""
-    server = NatsServer(folder)
-    server.start()
-    try:
-        async with bucket_kit(server.url, folder, "b") as kit:
-            await kit.make_bucket()
-            await kit.make_source()
-            async with kit.ingest() as role:
-                await kit.is_state("LIVE")
-                try:
-                    yield server, kit, role
-                finally:
-                    server.thaw()
-    finally:
-        server.stop()
+    async with breakable_kit(folder) as (server, kit):
+        await kit.make_copied_bucket()
+        async with kit.ingest() as role:
+            await kit.is_state("LIVE")
+            try:
+                yield server, kit, role
+            finally:
+                server.thaw()
+
+
+@asynccontextmanager
+async def unapplied(kit: BucketKit) -> AsyncIterator[IngestRole]:
+    """Run ingest with a live source whose batches wait at the store until `kit.link.applies_open` is set."""
+    await kit.make_copied_bucket()
+    async with kit.ingest() as role:
+        await kit.is_state("LIVE")
+        kit.link.applies_open.clear()
+        yield role
 
 
 async def test_nats_away_is_a_definite_refusal(tmp_path: Path) -> None:
@@ -131,26 +136,19 @@ async def test_a_bucket_recreated_under_a_write_has_its_own_identity(kit: Bucket
 
 
 async def test_a_write_that_is_not_applied_in_time_fails_with_its_revision(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
-    async with kit.ingest() as role:
-        await kit.is_state("LIVE")
-        kit.link.applies_open.clear()
+    async with unapplied(kit) as role:
         with pytest.raises(ApplyPending) as pending:
             await role.writer.put(target(kit.bucket, wait=True, s=0.3), b"1")
         assert pending.value.revision == 1
         assert pending.value.metadata["source"] == kit.bucket
         kit.link.applies_open.set()
         await kit.reaches(1)
+    bucket = await kit.js.key_value(kit.bucket)
     assert (await bucket.status()).values == 1, "written once"
 
 
 async def test_a_store_that_goes_away_while_waited_for_is_waited_for(kit: BucketKit) -> None:
-    await kit.make_bucket()
-    await kit.make_source()
-    async with kit.ingest() as role, asyncio.TaskGroup() as group:
-        await kit.is_state("LIVE")
-        kit.link.applies_open.clear()
+    async with unapplied(kit) as role, asyncio.TaskGroup() as group:
         waiting = group.create_task(role.writer.put(target(kit.bucket, wait=True), b"1"))
         await kit.until(lambda: kit.link.applying > 0)
         kit.link.away = True
@@ -163,11 +161,7 @@ async def test_a_store_that_goes_away_while_waited_for_is_waited_for(kit: Bucket
 
 
 async def test_a_source_deleted_while_waited_for_ends_the_wait(kit: BucketKit) -> None:
-    await kit.make_bucket()
-    await kit.make_source()
-    async with kit.ingest() as role:
-        await kit.is_state("LIVE")
-        kit.link.applies_open.clear()
+    async with unapplied(kit) as role:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(pending_reason(role, kit.bucket))
             await kit.until(lambda: kit.link.applying > 0)
@@ -186,11 +180,7 @@ async def pending_reason(role: IngestRole, bucket: str) -> str:
 
 
 async def test_waiters_of_one_source_share_its_polls(kit: BucketKit) -> None:
-    await kit.make_bucket()
-    await kit.make_source()
-    async with kit.ingest() as role:
-        await kit.is_state("LIVE")
-        kit.link.applies_open.clear()
+    async with unapplied(kit) as role:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(role.writer.put(target(kit.bucket, b"%d" % number, wait=True), b"1"))
@@ -204,11 +194,7 @@ async def test_waiters_of_one_source_share_its_polls(kit: BucketKit) -> None:
 
 
 async def test_a_caller_that_leaves_leaves_nothing_behind(kit: BucketKit) -> None:
-    await kit.make_bucket()
-    await kit.make_source()
-    async with kit.ingest() as role:
-        await kit.is_state("LIVE")
-        kit.link.applies_open.clear()
+    async with unapplied(kit) as role:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(role.writer.put(target(kit.bucket, b"a", wait=True), b"1"))
             second = group.create_task(role.writer.put(target(kit.bucket, b"b", wait=True), b"1"))
@@ -225,9 +211,7 @@ async def test_a_caller_that_leaves_leaves_nothing_behind(kit: BucketKit) -> Non
 async def test_a_write_that_nats_does_not_permit_is_a_definite_refusal_at_once(tmp_path: Path) -> None:
     rights = '{ publish: { deny: ["$KV.b.Mine.>"] } }'
     users = f'authorization {{ users: [ {{ user: "a", password: "a", permissions: {rights} }} ] }}\n'
-    server = NatsServer(tmp_path, config=users)
-    server.start()
-    try:
+    with running_nats(tmp_path, config=users) as server:
         async with bucket_kit(f"nats://a:a@{server.address}", tmp_path, "b") as kit:
             await kit.make_bucket()
             async with kit.ingest() as role, asyncio.timeout(HANG_S):
@@ -237,30 +221,22 @@ async def test_a_write_that_nats_does_not_permit_is_a_definite_refusal_at_once(t
                 assert forbidden.value.metadata["setting"] == "permissions"
                 assert (await role.writer.put(target("b", b"k"), b"1")).revision == 1
                 assert not role.connection._publishing
-    finally:
-        server.stop()
 
 
 async def test_a_bucket_of_another_jetstream_domain_is_written_through_it(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path, config="jetstream { domain: hub }\n")
-    server.start()
-    try:
-        async with bucket_kit(server.url, tmp_path, "b") as kit:
-            await kit.make_bucket()
-            async with kit.ingest(nats_domain="hub") as role:
-                await role.connection.wait_connected()
-                assert (await role.writer.put(target("b"), b"1")).revision == 1
-                with pytest.raises(KeyExists):
-                    await role.writer.create(target("b"), b"2")
-    finally:
-        server.stop()
+    async with breakable_kit(tmp_path, config="jetstream { domain: hub }\n") as (_server, kit):
+        await kit.make_bucket()
+        async with kit.ingest(nats_domain="hub") as role:
+            await role.connection.wait_connected()
+            assert (await role.writer.put(target("b"), b"1")).revision == 1
+            with pytest.raises(KeyExists):
+                await role.writer.create(target("b"), b"2")
 
 
 async def test_a_store_that_hangs_takes_no_longer_than_the_call_has(
     kit: BucketKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
 
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()

@@ -73,8 +73,7 @@ async def step(kit: BucketKit, writer: KvWriter, model: Model, rng: Random, numb
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_each_write_ends_as_compare_and_set_demands(kit: BucketKit, seed: int) -> None:
-    bucket = await kit.make_bucket(history=rng_history(seed))
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=rng_history(seed))
     rng, model = Random(seed), Model(0, {}, {})
     async with kit.ingest() as one, kit.ingest(holder="two") as two:
         await one.connection.wait_connected()

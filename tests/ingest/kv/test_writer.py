@@ -15,6 +15,7 @@ from eddyline.core.errors import (
     BucketFull,
     BucketNotCopied,
     BucketNotFound,
+    EddylineError,
     InvalidArgument,
     KeyExists,
     KeyInvalid,
@@ -142,8 +143,7 @@ async def test_b10_update_without_a_time_to_live_makes_the_key_permanent(kit: Bu
 
 
 async def test_b06_purge_is_a_delete_that_cuts_the_history(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with writer(kit) as kv_writer:
         for value in (b"1", b"2", b"3"):
             await kv_writer.put(target(kit.bucket), value)
@@ -187,41 +187,29 @@ async def test_update_delete_and_purge_check_the_expected_revision(kit: BucketKi
         assert absent.value.revision == 0
 
 
-async def test_of_many_creators_exactly_one_wins(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await bucket.put("k", b"old")
-    await bucket.delete("k")
-    won: list[bytes] = []
-
-    async def create(kv_writer: KvWriter, value: bytes) -> None:
-        try:
-            await kv_writer.create(target(kit.bucket), value)
-        except KeyExists:
-            return
-        won.append(value)
-
-    async with writer(kit) as one, writer(kit) as other, asyncio.TaskGroup() as group:
-        for number in range(20):
-            group.create_task(create(one if number % 2 else other, b"%d" % number))
-    assert len(won) == 1
-    assert (await bucket.get("k")).value == won[0]
-
-
-async def test_of_many_updaters_of_one_revision_exactly_one_wins(kit: BucketKit) -> None:
+@pytest.mark.parametrize(("op", "refusal"), [("create", KeyExists), ("update", RevisionMismatch)])
+async def test_of_many_writers_of_one_revision_exactly_one_wins(
+    kit: BucketKit, op: str, refusal: type[EddylineError]
+) -> None:
     bucket = await kit.make_bucket()
     revision = await bucket.put("k", b"old")
+    if op == "create":
+        await bucket.delete("k")
     won: list[bytes] = []
 
-    async def update(kv_writer: KvWriter, value: bytes) -> None:
+    async def write(kv_writer: KvWriter, value: bytes) -> None:
         try:
-            await kv_writer.update(target(kit.bucket), value, expected_revision=revision)
-        except RevisionMismatch:
+            if op == "create":
+                await kv_writer.create(target(kit.bucket), value)
+            else:
+                await kv_writer.update(target(kit.bucket), value, expected_revision=revision)
+        except refusal:
             return
         won.append(value)
 
     async with writer(kit) as one, writer(kit) as other, asyncio.TaskGroup() as group:
         for number in range(20):
-            group.create_task(update(one if number % 2 else other, b"%d" % number))
+            group.create_task(write(one if number % 2 else other, b"%d" % number))
     assert len(won) == 1
     assert (await bucket.get("k")).value == won[0]
 
@@ -401,8 +389,7 @@ async def test_key_that_no_source_takes_is_not_waited_for_nor_written(kit: Bucke
 
 
 async def test_waiting_without_a_source_of_the_key_is_refused_before_the_write(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await kit.js.create_key_value(bucket=kit.bucket + "2")
     async with writer(kit) as kv_writer:
         with pytest.raises(BucketNotCopied):

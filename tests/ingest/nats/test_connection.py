@@ -14,7 +14,7 @@ from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.nats.connection import Connection
 from eddyline.ingest.nats.jetstream import Json, has_majority, peer_troubles
 from eddyline.ingest.nats.login import nats_access
-from tests.support.nats.server import NatsServer
+from tests.support.nats.server import running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,9 +49,7 @@ def server_of(connection: Connection) -> str:
 async def test_server_that_answers_nothing_is_left_for_another(
     kit: BucketKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = NatsServer(tmp_path)
-    other.start()
-    try:
+    with running_nats(tmp_path) as other:
         async with connected(f"{kit.url},{other.url}", monkeypatch, mute_s=0.0) as connection:
             for _ in range(3):
                 before, lost = server_of(connection), connection.lost
@@ -59,8 +57,6 @@ async def test_server_that_answers_nothing_is_left_for_another(
                 await asyncio.wait_for(lost.wait(), 5)
                 await asyncio.wait_for(connection.wait_connected(), 5)
                 assert server_of(connection) != before
-    finally:
-        other.stop()
 
 
 async def test_only_server_and_one_that_answers_now_and_then_are_not_left(

@@ -162,8 +162,7 @@ async def test_subjects_that_are_no_keys_stop_the_source_by_name_until_they_are_
 
 
 async def test_a_subject_that_comes_to_a_live_source_stops_it(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest(audit_interval_s=LOOK_SOON_S):
         await kit.reaches(await bucket.put("k", b"1"))
         await kit.is_state("LIVE")

@@ -10,10 +10,9 @@ import pytest
 
 from eddyline.ingest.copy.progress import CopyProgress
 from eddyline.ingest.rpc.status import ingest_status
-from tests.ingest.copy.test_outage import revisions, started
-from tests.support.ingest.kit import HEARTBEAT_MS, bucket_kit
+from tests.ingest.copy.test_outage import revisions
+from tests.support.ingest.kit import HEARTBEAT_MS, breakable_kit, bucket_kit
 from tests.support.nats.leaf_node import leaf_node
-from tests.support.nats.server import NatsServer
 from tests.support.nats.tcp_proxy import RouteProxy
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ TRIES = 100
 
 
 async def test_consumer_deleted_under_an_idle_bucket_is_noticed_without_traffic(kit: BucketKit) -> None:
-    await started(kit)
+    await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.is_state("LIVE")
         (name,) = await kit.consumers()
@@ -44,7 +43,7 @@ async def test_consumer_deleted_under_an_idle_bucket_is_noticed_without_traffic(
 
 
 async def test_idle_source_stays_live_while_its_heartbeats_come(kit: BucketKit) -> None:
-    await started(kit)
+    await kit.make_copied_bucket()
     async with kit.ingest() as role:
         await kit.is_state("LIVE")
         since = role.ownership.held[kit.bucket].progress
@@ -54,79 +53,64 @@ async def test_idle_source_stays_live_while_its_heartbeats_come(kit: BucketKit) 
 
 
 async def test_server_restarted_three_times_at_once_leaves_one_consumer_and_a_whole_fold(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
-        async with bucket_kit(server.url, tmp_path, "b") as kit:
-            bucket = await started(kit)
-            for number in range(300):
-                await kit.client.publish(f"$KV.b.k{number}", b"x")
-            await kit.client.flush()
-            async with kit.ingest():
-                await kit.reaches(300)
-                for _ in range(3):
-                    kit.reconnected.clear()
-                    server.kill()
-                    server.start()
-                    await asyncio.wait_for(kit.reconnected.wait(), 5)
-                await kit.reaches(await bucket.put("after", b"1"))
-                await kit.is_state("LIVE")
-                assert len(await kit.consumers()) == 1
-            assert await revisions(kit) == list(range(1, 302))
-            assert await kit.consumers() == []
-    finally:
-        server.stop()
+    async with breakable_kit(tmp_path) as (server, kit):
+        bucket = await kit.make_copied_bucket()
+        for number in range(300):
+            await kit.client.publish(f"$KV.b.k{number}", b"x")
+        await kit.client.flush()
+        async with kit.ingest():
+            await kit.reaches(300)
+            for _ in range(3):
+                kit.reconnected.clear()
+                server.kill()
+                server.start()
+                await asyncio.wait_for(kit.reconnected.wait(), 5)
+            await kit.reaches(await bucket.put("after", b"1"))
+            await kit.is_state("LIVE")
+            assert len(await kit.consumers()) == 1
+        assert await revisions(kit) == list(range(1, 302))
+        assert await kit.consumers() == []
 
 
 async def test_outage_of_more_tries_than_clients_have_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
-        async with bucket_kit(server.url, tmp_path, "b") as kit:
-            bucket = await started(kit)
-            async with kit.ingest() as role:
-                await kit.reaches(await bucket.put("a", b"1"))
-                monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MIN", 0.001)
-                monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MAX", 0.002)
-                server.kill()
-                await kit.until(lambda: role.connection._attempts > TRIES, seconds=20)
-                assert not role.readiness.ready
-                assert role.readiness.reason == "NATS_UNREACHABLE"
-                server.start()
-                await kit.until(lambda: role.readiness.ready)
-                await kit.is_state("LIVE")
-                await asyncio.wait_for(kit.reconnected.wait(), 5)
-                await kit.reaches(await bucket.put("a", b"2"))
-    finally:
-        server.stop()
+    async with breakable_kit(tmp_path) as (server, kit):
+        bucket = await kit.make_copied_bucket()
+        async with kit.ingest() as role:
+            await kit.reaches(await bucket.put("a", b"1"))
+            monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MIN", 0.001)
+            monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MAX", 0.002)
+            server.kill()
+            await kit.until(lambda: role.connection._attempts > TRIES, seconds=20)
+            assert not role.readiness.ready
+            assert role.readiness.reason == "NATS_UNREACHABLE"
+            server.start()
+            await kit.until(lambda: role.readiness.ready)
+            await kit.is_state("LIVE")
+            await asyncio.wait_for(kit.reconnected.wait(), 5)
+            await kit.reaches(await bucket.put("a", b"2"))
 
 
 async def test_empty_bucket_over_a_restart_takes_its_first_key(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
-        async with bucket_kit(server.url, tmp_path, "b") as kit:
-            bucket = await started(kit)
-            async with kit.ingest():
-                await kit.is_state("LIVE")
-                server.kill()
-                await kit.is_state("RECOVERING")
-                server.start()
-                await kit.is_state("LIVE")
-                await asyncio.wait_for(kit.reconnected.wait(), 5)
-                await kit.reaches(await bucket.put("first", b"1"))
-            assert await kit.fold() == {"first": b"1"}
-    finally:
-        server.stop()
+    async with breakable_kit(tmp_path) as (server, kit):
+        bucket = await kit.make_copied_bucket()
+        async with kit.ingest():
+            await kit.is_state("LIVE")
+            server.kill()
+            await kit.is_state("RECOVERING")
+            server.start()
+            await kit.is_state("LIVE")
+            await asyncio.wait_for(kit.reconnected.wait(), 5)
+            await kit.reaches(await bucket.put("first", b"1"))
+        assert await kit.fold() == {"first": b"1"}
 
 
 @pytest.mark.integration
 async def test_link_that_flaps_fifty_times_leaves_one_consumer(kit: BucketKit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MIN", 0.001)
     monkeypatch.setattr("eddyline.ingest.nats.connection.RECONNECT_S_MAX", 0.005)
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with RouteProxy(kit.url.removeprefix("nats://")) as link:
         kit.url = f"nats://{link.address}"
         async with kit.ingest() as role:
@@ -182,7 +166,7 @@ async def _write(bucket: KeyValue, stop: asyncio.Event) -> None:
 
 
 async def test_each_connection_has_a_reason_of_its_own(kit: BucketKit) -> None:
-    bucket = await started(kit)
+    bucket = await kit.make_copied_bucket()
     async with RouteProxy(kit.url.removeprefix("nats://")) as link:
         kit.url = f"nats://{link.address}"
         async with kit.ingest() as role:
@@ -212,7 +196,7 @@ def ingest_state(role: IngestRole) -> tuple[bool, str, bool]:
 async def test_bucket_of_a_hub_is_copied_through_a_leaf_node_with_a_domain(tmp_path: Path) -> None:
     async with leaf_node(tmp_path) as (hub, leaf):
         async with bucket_kit(hub, tmp_path, "b") as kit:
-            bucket = await started(kit)
+            bucket = await kit.make_copied_bucket()
             await bucket.put("a", b"1")
             kit.url = leaf
             async with kit.ingest(nats_domain="hub") as role:

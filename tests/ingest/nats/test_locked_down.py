@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.model.source import SourceDefinition
 from eddyline.ingest.kv.writer import WriteTarget
 from tests.support.ingest.kit import source_kit
-from tests.support.nats.server import running
+from tests.support.nats.server import running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,7 +46,7 @@ def config(*, inbox: str = "_INBOX.>", without: str = "", limits: str = "") -> s
 @asynccontextmanager
 async def locked(folder: Path, text: str) -> AsyncIterator[tuple[SourceKit, NatsServer]]:
     """A kit that writes as `other`, and ingest's user `ingest`."""
-    with contextmanager(running)(folder / "nats", config=text) as server:
+    with running_nats(folder / "nats", config=text) as server:
         async with source_kit(f"nats://other:other@{server.address}", folder) as sources:
             sources.url = f"nats://ingest:ingest@{server.address}"
             yield sources, server
@@ -55,7 +54,7 @@ async def locked(folder: Path, text: str) -> AsyncIterator[tuple[SourceKit, Nats
 
 async def filled(sources: SourceKit) -> int:
     """Make a bucket with a source; returns its last revision."""
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=BUCKET, history=5))
+    bucket = await sources.make_bucket(BUCKET, history=5)
     await sources.define(SourceDefinition(BUCKET, BUCKET, BUCKET))
     return await bucket.put("k", b"1")
 

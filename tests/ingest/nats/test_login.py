@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import logging
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from eddyline.ingest.readiness import Readiness
 from tests.support.certificates import Authority, Files, encrypt_key, replace
 from tests.support.hang import HANG_S
 from tests.support.nats.accounts import Accounts, Key, credentials, new_accounts
-from tests.support.nats.server import NatsServer, running
+from tests.support.nats.server import running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -37,12 +37,6 @@ PASSWORD_CONFIG = f'authorization {{ user: "me@here", password: "{PASSWORD}" }}\
 @pytest.fixture
 def accounts() -> Accounts:
     return new_accounts()
-
-
-@asynccontextmanager
-async def served(folder: Path, config: str) -> AsyncIterator[NatsServer]:
-    with contextmanager(running)(folder, config=config) as server:
-        yield server
 
 
 @asynccontextmanager
@@ -94,7 +88,7 @@ async def test_credentials_in_base64_let_in_and_nothing_of_them_is_on_disk(
     home.mkdir()
     monkeypatch.setenv("TMPDIR", str(home))
     monkeypatch.chdir(home)
-    async with served(tmp_path / "nats", accounts.config) as server:
+    with running_nats(tmp_path / "nats", config=accounts.config) as server:
         assert await let_in(IngestSettings(nats_url=server.url, nats_creds=in_base64(accounts.user())))
     assert not list(home.iterdir())
 
@@ -103,7 +97,7 @@ async def test_a_credentials_file_is_read_again_at_each_connection(tmp_path: Pat
     file = tmp_path / "user.creds"
     # Expired: the server refuses it, until there is a new one.
     file.write_bytes(accounts.user(expires_s=1_700_000_001))
-    async with served(tmp_path / "nats", accounts.config) as server:
+    with running_nats(tmp_path / "nats", config=accounts.config) as server:
         settings = IngestSettings(nats_url=server.url, nats_creds_file=str(file))
         async with connection(settings) as made:
             assert await first_error_of(made)
@@ -122,7 +116,7 @@ async def test_credentials_that_expire_under_a_connection_are_read_again_from_th
     tmp_path: Path, accounts: Accounts
 ) -> None:
     file = tmp_path / "user.creds"
-    async with served(tmp_path / "nats", accounts.config) as server:
+    with running_nats(tmp_path / "nats", config=accounts.config) as server:
         file.write_bytes(accounts.user(expires_s=SystemClock().now_ms() // 1000 + 3))
         settings = IngestSettings(nats_url=server.url, nats_creds_file=str(file))
         async with connection(settings) as made:
@@ -133,7 +127,7 @@ async def test_credentials_that_expire_under_a_connection_are_read_again_from_th
 
 
 async def test_user_and_password_of_the_url_are_percent_decoded_and_removed_from_it(tmp_path: Path) -> None:
-    async with served(tmp_path, PASSWORD_CONFIG) as server:
+    with running_nats(tmp_path, config=PASSWORD_CONFIG) as server:
         settings = IngestSettings(nats_url=f"nats://me%40here:{PASSWORD_IN_URL}@{server.address}")
         assert nats_access(settings).servers == (f"nats://{server.address}",)
         assert await let_in(settings)
@@ -148,7 +142,7 @@ async def test_refused_credentials_are_logged_once_and_in_every_error(
     file = tmp_path / "user.creds"
     file.write_bytes(new_accounts().user())  # of another operator
     readiness = Readiness()
-    async with served(tmp_path / "nats", accounts.config) as server:
+    with running_nats(tmp_path / "nats", config=accounts.config) as server:
         settings = IngestSettings(nats_url=server.url, nats_creds_file=str(file))
         async with connection(settings, readiness) as made:
             with caplog.at_level(logging.DEBUG, logger="eddyline.ingest.nats.connection"):
@@ -190,7 +184,7 @@ def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
 
 
 async def test_a_token_of_the_url(tmp_path: Path) -> None:
-    async with served(tmp_path, 'authorization { token: "s3cr/t" }\n') as server:
+    with running_nats(tmp_path, config='authorization { token: "s3cr/t" }\n') as server:
         assert await let_in(IngestSettings(nats_url=f"nats://s3cr%2Ft@{server.address}"))
 
 
@@ -199,7 +193,7 @@ async def test_an_nkey_is_read_from_its_file_at_each_connection(tmp_path: Path) 
     users = ", ".join(f"{{ nkey: {key.public} }}" for key in keys)
     file = tmp_path / "user.nk"
     file.write_bytes(Key(nkeys.PREFIX_BYTE_USER).seed)
-    async with served(tmp_path / "nats", f"authorization {{ users: [{users}] }}\n") as server:
+    with running_nats(tmp_path / "nats", config=f"authorization {{ users: [{users}] }}\n") as server:
         settings = IngestSettings(nats_url=server.url, nats_nkey_file=str(file))
         assert "uthorization" in await refused(settings)
         file.write_bytes(keys[0].seed + b"\n")
@@ -217,7 +211,7 @@ async def test_an_nkey_is_read_from_its_file_at_each_connection(tmp_path: Path) 
 async def test_a_bearer_jwt_needs_no_seed(tmp_path: Path, accounts: Accounts) -> None:
     file = tmp_path / "user.creds"
     file.write_bytes(accounts.user(bearer=True))
-    async with served(tmp_path / "nats", accounts.config) as server:
+    with running_nats(tmp_path / "nats", config=accounts.config) as server:
         assert await let_in(IngestSettings(nats_url=server.url, nats_creds_file=str(file)))
 
 
@@ -228,7 +222,7 @@ async def test_a_certificate_alone_identifies_the_user(tmp_path: Path) -> None:
         f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", ca_file: "{authority.own.certificate}", '
         'verify_and_map: true }\nauthorization { users: [{ user: "localhost" }] }\n'
     )
-    async with served(tmp_path / "nats", config) as server:
+    with running_nats(tmp_path / "nats", config=config) as server:
         settings = IngestSettings(
             nats_url=server.url.replace("nats://", "tls://"),
             nats_tls_ca=str(authority.own.certificate),
@@ -241,7 +235,7 @@ async def test_a_certificate_alone_identifies_the_user(tmp_path: Path) -> None:
 async def test_what_comes_first_of_several_credentials_is_used_and_the_rest_not_read(
     tmp_path: Path, accounts: Accounts
 ) -> None:
-    async with served(tmp_path / "nats", accounts.config) as server:
+    with running_nats(tmp_path / "nats", config=accounts.config) as server:
         url = f"nats://me:wrong@{server.address}"
         encoded = in_base64(accounts.user())
         settings = IngestSettings(nats_url=url, nats_creds=encoded, nats_creds_file=str(tmp_path / "not there"))
@@ -256,7 +250,7 @@ async def test_tls_with_an_authority_of_our_own_and_certificates_on_both_sides(t
     theirs, ours = authority.sign("server"), authority.sign("client")
     ca = str(authority.own.certificate)
     tls = f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", ca_file: "{ca}", verify: true }}\n'
-    async with served(tmp_path / "nats", tls) as server:
+    with running_nats(tmp_path / "nats", config=tls) as server:
         own = {"nats_tls_ca": ca, "nats_tls_cert": str(ours.certificate), "nats_tls_key": str(ours.key)}
         for scheme in ("tls", "nats"):
             assert await let_in(IngestSettings(nats_url=f"{scheme}://{server.address}", **own))  # type: ignore[arg-type]
@@ -275,7 +269,7 @@ async def test_certificates_and_authorities_are_read_again_at_each_connection(
     tls = (
         f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", ca_file: "{theirs.ca}", verify: true }}\n'
     )
-    async with served(tmp_path / "nats", tls) as server:
+    with running_nats(tmp_path / "nats", config=tls) as server:
         settings = IngestSettings(
             nats_url=f"tls://{server.address}",
             nats_tls_ca=str(ours.ca),
@@ -309,7 +303,7 @@ async def test_the_handshake_comes_first_where_the_server_wants_it(tmp_path: Pat
     authority = Authority(tmp_path / "pki")
     theirs = authority.sign("server")
     tls = f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}", handshake_first: true }}\n'
-    async with served(tmp_path / "nats", tls) as server:
+    with running_nats(tmp_path / "nats", config=tls) as server:
         ca = str(authority.own.certificate)
         assert await let_in(IngestSettings(nats_url=f"tls://{server.address}", nats_tls_ca=ca, nats_tls_first=True))
 
@@ -318,7 +312,7 @@ async def test_tls_that_is_only_offered_is_used(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki")
     theirs = authority.sign("server")
     tls = f'allow_non_tls: true\ntls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}" }}\n'
-    async with served(tmp_path / "nats", tls) as server:
+    with running_nats(tmp_path / "nats", config=tls) as server:
         settings = IngestSettings(nats_url=f"tls://{server.address}", nats_tls_ca=str(authority.own.certificate))
         async with connection(settings) as made:
             await asyncio.wait_for(made.wait_connected(), 10)
@@ -414,7 +408,7 @@ async def test_no_secret_is_in_any_log_repr_or_error(
     file = tmp_path / "user.creds"
     file.write_bytes(accounts.user(expires_s=1_700_000_001))
     texts = []
-    async with served(tmp_path / "nats", accounts.config) as server:
+    with running_nats(tmp_path / "nats", config=accounts.config) as server:
         url = f"nats://me:{PASSWORD_IN_URL}@{server.address}"
         for settings in (
             IngestSettings(nats_url=url),

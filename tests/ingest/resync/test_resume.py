@@ -42,8 +42,7 @@ async def gap_ranges(kit: BucketKit) -> list[tuple[int, int, int]]:
 
 
 async def test_restart_goes_on_where_it_stopped_without_loss_or_repeat(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await copied(kit, await bucket.put("a", b"1"))
     await bucket.put("b", b"2")
     last = await bucket.put("a", b"3")
@@ -52,8 +51,7 @@ async def test_restart_goes_on_where_it_stopped_without_loss_or_repeat(kit: Buck
 
 
 async def test_restart_of_a_level_source_writes_nothing(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await copied(kit, await bucket.put("a", b"1"))
     position = (await kit.source()).position
     async with kit.ingest():
@@ -63,8 +61,7 @@ async def test_restart_of_a_level_source_writes_nothing(kit: BucketKit) -> None:
 
 
 async def test_apply_that_fails_leaves_the_position_and_a_restart_applies_it_once(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         for number in range(1, 7):
             last = await bucket.put("k", b"%d" % number)
@@ -136,8 +133,7 @@ async def test_where_the_stream_cannot_evict_the_lost_revisions_were_superseded(
 
 
 async def test_key_purged_without_a_marker_gets_a_synthetic_delete(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("kept", b"1")
     await copied(kit, await bucket.put("gone", b"2"))
     await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.gone")
@@ -149,8 +145,7 @@ async def test_key_purged_without_a_marker_gets_a_synthetic_delete(kit: BucketKi
 
 
 async def test_marker_that_was_itself_removed_still_deletes_the_key(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("kept", b"1")
     await copied(kit, await bucket.put("gone", b"2"))
     await bucket.delete("gone")
@@ -163,8 +158,7 @@ async def test_marker_that_was_itself_removed_still_deletes_the_key(kit: BucketK
 
 
 async def test_many_vanished_keys_go_in_several_batches(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("kept", b"1")
     for number in range(2_200):
         await kit.client.publish(f"$KV.{kit.bucket}.gone.{number}", b"x")
@@ -177,8 +171,7 @@ async def test_many_vanished_keys_go_in_several_batches(kit: BucketKit) -> None:
 
 
 async def test_purge_of_everything_is_a_gap_and_deletes_what_is_gone(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("a", b"1")
     await copied(kit, await bucket.put("b", b"2"))
     for number in range(3):
@@ -193,8 +186,7 @@ async def test_purge_of_everything_is_a_gap_and_deletes_what_is_gone(kit: Bucket
 async def test_resync_cut_off_in_the_middle_starts_over_and_moves_with_its_last_batch(
     kit: BucketKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     for number in range(1_500):
         await kit.client.publish(f"$KV.{kit.bucket}.gone.{number}", b"x")
     await kit.client.flush()
@@ -224,8 +216,7 @@ async def test_resync_cut_off_in_the_middle_starts_over_and_moves_with_its_last_
 
 
 async def test_revisions_evicted_by_limits_are_a_source_gap(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await copied(kit, await bucket.put("a", b"1"))
     await configure(kit, discard=DiscardPolicy.OLD, max_msgs=3)
     for number in range(8):
@@ -261,8 +252,7 @@ async def test_live_overrun_is_a_source_gap_in_its_place_and_compares_keys(kit: 
 
 
 async def test_hot_key_of_a_bucket_with_time_to_live_makes_no_gaps(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(history=1, ttl=3_600)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=1, ttl=3_600)
     async with kit.ingest():
         await kit.reaches(await bucket.put("hot", b"0"))
         kit.link.applies_open.clear()
@@ -288,8 +278,7 @@ async def test_every_hole_of_a_stream_without_a_limit_of_each_subject_is_a_gap(k
 
 
 async def test_recreated_stream_stops_the_source_and_keeps_the_fold(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await copied(kit, await bucket.put("a", b"1"))
     await kit.js.delete_key_value(kit.bucket)
     bucket = await kit.make_bucket()
@@ -311,8 +300,7 @@ async def test_missing_bucket_is_waited_for(kit: BucketKit) -> None:
 
 
 async def test_bucket_deleted_while_copying_keeps_the_fold_and_stops_the_source(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest():
         await kit.reaches(await bucket.put("a", b"1"))
         await kit.js.delete_key_value(kit.bucket)
@@ -321,8 +309,7 @@ async def test_bucket_deleted_while_copying_keeps_the_fold_and_stops_the_source(
 
 
 async def test_position_ahead_of_the_stream_stops_the_source(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("a", b"1")
     await copied(kit, await bucket.put("b", b"2"))
     position = decode_position((await kit.source()).position)

@@ -19,7 +19,7 @@ from eddyline.store.artifacts.local_store import LocalArtifactStore
 from tests.support.hang import HANG_S
 from tests.support.ingest.kit import SourceKit, source_kit
 from tests.support.ingest.served import target
-from tests.support.nats.server import NatsServer
+from tests.support.nats.server import NatsServer, running_nats
 from tests.support.store.artifacts import exported
 from tests.support.store.real import real_store, threaded
 
@@ -152,14 +152,10 @@ NEW: Final = {f"new{number}" for number in range(COPIED - SAVED - 1)}
 
 @pytest_asyncio.fixture(params=["bucket", "stream"])
 async def case(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[RollbackCase]:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    try:
+    with running_nats(tmp_path / "nats") as server:
         reconnected = asyncio.Event()
         async with source_kit(server.url, tmp_path, reconnected=reconnected) as sources:
             yield RollbackCase(server, tmp_path / "nats", sources, request.param, reconnected)
-    finally:
-        server.stop()
 
 
 async def test_position_that_was_written_again_with_the_same_message_is_another_one(case: RollbackCase) -> None:

@@ -28,10 +28,11 @@ from eddyline.ingest.resync.stream_audit import (
     compare_figures,
 )
 from tests.ingest.resync.test_resume import configure, copied, gap_ranges
+from tests.support.ingest.bucket_stream import BUCKET_STREAM
 from tests.support.manual_clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from eddyline.core.model.read import RangePage
     from eddyline.core.store_link.protocol import StoreLink
@@ -41,26 +42,8 @@ if TYPE_CHECKING:
     from tests.support.ingest.kit import BucketKit
 
 AUDIT_S: Final = 0.2
-
-BEFORE: Final = Stream(
-    name="KV_b",
-    bucket="b",
-    prefix=b"$KV.b.",
-    created_ns=1,
-    server_ns=100,
-    first_revision=1,
-    first_ns=10,
-    last_revision=10,
-    plain=True,
-    history=5,
-    discard_new=True,
-    max_age_ns=0,
-    msg_ttl=False,
-    expiry_markers=False,
-    limited=False,
-    message_count=10,
-    subject_count=5,
-)
+INTERVAL_S: Final = 10.0
+"""Audit interval of tests on a manual clock."""
 
 
 class Unanswered(JetStream):
@@ -142,22 +125,22 @@ async def healed(kit: BucketKit, expected: dict[str, bytes | None]) -> None:
 @pytest.mark.parametrize(
     ("after", "finding"),
     [
-        (replace(BEFORE, server_ns=200), AuditFinding.STILL),
-        (replace(BEFORE, last_revision=12, message_count=12, subject_count=7), AuditFinding.STILL),
-        (replace(BEFORE, last_revision=12), AuditFinding.DOUBT),
-        (replace(BEFORE, last_revision=12, message_count=11, subject_count=6), AuditFinding.DOUBT),
-        (replace(BEFORE, last_revision=20, message_count=20, subject_count=4), AuditFinding.LOSS),
-        (replace(BEFORE, message_count=9), AuditFinding.LOSS),
-        (replace(BEFORE, last_revision=30, message_count=0, subject_count=0), AuditFinding.LOSS),
-        (replace(BEFORE, first_revision=11, message_count=0, subject_count=0), AuditFinding.LOSS),
+        (replace(BUCKET_STREAM, server_ns=200), AuditFinding.STILL),
+        (replace(BUCKET_STREAM, last_revision=12, message_count=12, subject_count=7), AuditFinding.STILL),
+        (replace(BUCKET_STREAM, last_revision=12), AuditFinding.DOUBT),
+        (replace(BUCKET_STREAM, last_revision=12, message_count=11, subject_count=6), AuditFinding.DOUBT),
+        (replace(BUCKET_STREAM, last_revision=20, message_count=20, subject_count=4), AuditFinding.LOSS),
+        (replace(BUCKET_STREAM, message_count=9), AuditFinding.LOSS),
+        (replace(BUCKET_STREAM, last_revision=30, message_count=0, subject_count=0), AuditFinding.LOSS),
+        (replace(BUCKET_STREAM, first_revision=11, message_count=0, subject_count=0), AuditFinding.LOSS),
     ],
 )
 def test_figures_that_newer_revisions_do_not_explain_are_a_loss(after: Stream, finding: AuditFinding) -> None:
-    assert compare_figures(BEFORE, after) is finding
+    assert compare_figures(BUCKET_STREAM, after) is finding
 
 
 def test_passed_age_is_grave_unless_the_server_marks_it() -> None:
-    before = replace(BEFORE, max_age_ns=90)
+    before = replace(BUCKET_STREAM, max_age_ns=90)
     after = replace(before, server_ns=100, last_revision=12)
     assert compare_figures(before, after) is AuditFinding.LOSS
     assert compare_figures(before, replace(after, server_ns=99)) is AuditFinding.DOUBT
@@ -166,7 +149,7 @@ def test_passed_age_is_grave_unless_the_server_marks_it() -> None:
 
 
 def test_messages_that_came_and_left_since_the_last_audit_are_a_loss() -> None:
-    empty = replace(BEFORE, first_ns=0, last_revision=0, message_count=0, subject_count=0)
+    empty = replace(BUCKET_STREAM, first_ns=0, last_revision=0, message_count=0, subject_count=0)
     assert compare_figures(empty, replace(empty, last_revision=20)) is AuditFinding.LOSS
     lively = replace(empty, max_age_ns=90)
     after = replace(lively, last_revision=20, message_count=1, subject_count=1)
@@ -175,31 +158,48 @@ def test_messages_that_came_and_left_since_the_last_audit_are_a_loss() -> None:
 
 
 def test_eviction_by_a_limit_is_grave() -> None:
-    before = replace(BEFORE, discard_new=False, limited=True)
+    before = replace(BUCKET_STREAM, discard_new=False, limited=True)
     assert compare_figures(before, replace(before, last_revision=12, first_revision=3)) is AuditFinding.LOSS
 
 
-async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(kit: BucketKit) -> None:
-    clock = ManualClock()
-    connection = Connection(
-        nats_access(IngestSettings(nats_url=kit.url)), name="away", clock=clock, rng=Random(1), on_change=lambda: None
-    )
-    jetstream = Unanswered(connection)
+def unconnected(kit: BucketKit, clock: ManualClock) -> Connection:
+    """Return a connection that is never opened."""
+    access = nats_access(IngestSettings(nats_url=kit.url))
+    return Connection(access, name="", clock=clock, rng=Random(1), on_change=lambda: None)
 
-    async def changed(_look: Stream, _through: int) -> int:
-        raise AssertionError("nothing was removed")
 
-    audit = StreamAudit(
-        BEFORE,
+def audit_of(
+    kit: BucketKit,
+    jetstream: JetStream,
+    clock: ManualClock,
+    changed: Callable[[Stream, int], Awaitable[int]],
+    values: ComparisonPace,
+    *,
+    resumed: bool = False,
+) -> StreamAudit:
+    """Return the audit of a stream of `BUCKET_STREAM`'s figures, due each `INTERVAL_S`."""
+    return StreamAudit(
+        BUCKET_STREAM,
         jetstream=jetstream,
         link=kit.link,
         topic="b",
         resyncs=asyncio.Semaphore(1),
         clock=clock,
         changed=changed,
-        values=ComparisonPace(0.0, 10.0),
-        audit_interval_s=10.0,
+        values=values,
+        resumed=resumed,
+        audit_interval_s=INTERVAL_S,
     )
+
+
+async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(kit: BucketKit) -> None:
+    clock = ManualClock()
+    jetstream = Unanswered(unconnected(kit, clock))
+
+    async def changed(_look: Stream, _through: int) -> int:
+        raise AssertionError("nothing was removed")
+
+    audit = audit_of(kit, jetstream, clock, changed, ComparisonPace(0.0, INTERVAL_S))
     clock.advance(9.9)
     assert await audit.check(10, drained=True) == ""
     assert jetstream.request_count == 0
@@ -214,13 +214,9 @@ async def test_audits_keep_their_interval_and_are_few_while_nats_is_away(kit: Bu
 
 
 async def test_attempts_one_after_another_compare_values_no_more_than_their_share(kit: BucketKit) -> None:
-    clock, took_s, audit_interval_s = ManualClock(), 3.0, 10.0
-    values = ComparisonPace(clock.monotonic_s(), audit_interval_s)
-    jetstream = Still(
-        Connection(
-            nats_access(IngestSettings(nats_url=kit.url)), name="", clock=clock, rng=Random(1), on_change=lambda: None
-        )
-    )
+    clock, took_s = ManualClock(), 3.0
+    values = ComparisonPace(clock.monotonic_s(), INTERVAL_S)
+    jetstream = Still(unconnected(kit, clock))
     compared_s: list[float] = []
 
     async def changed(_look: Stream, _through: int) -> int:
@@ -229,20 +225,9 @@ async def test_attempts_one_after_another_compare_values_no_more_than_their_shar
         return 0
 
     for _ in range(20):
-        audit = StreamAudit(
-            BEFORE,
-            jetstream=jetstream,
-            link=kit.link,
-            topic="b",
-            resyncs=asyncio.Semaphore(1),
-            clock=clock,
-            changed=changed,
-            values=values,
-            resumed=True,
-            audit_interval_s=audit_interval_s,
-        )
-        clock.advance(audit_interval_s)
-        assert await audit.check(BEFORE.last_revision, drained=True) == ""
+        audit = audit_of(kit, jetstream, clock, changed, values, resumed=True)
+        clock.advance(INTERVAL_S)
+        assert await audit.check(BUCKET_STREAM.last_revision, drained=True) == ""
     assert len(compared_s) > 1
     assert all(later - earlier >= SHARE * took_s for earlier, later in pairwise(compared_s))
 
@@ -250,8 +235,7 @@ async def test_attempts_one_after_another_compare_values_no_more_than_their_shar
 async def test_subject_purged_while_live_is_deleted_by_an_audit(
     kit: BucketKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     counts = AuditCounts(kit, monkeypatch)
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await kit.is_state("LIVE")
@@ -265,8 +249,7 @@ async def test_subject_purged_while_live_is_deleted_by_an_audit(
 
 
 async def test_whole_purge_while_live_is_found_by_an_audit_and_reading_continues(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await bucket.put("a", b"1")
         await kit.reaches(await bucket.put("b", b"2"))
@@ -280,8 +263,7 @@ async def test_whole_purge_while_live_is_found_by_an_audit_and_reading_continues
 
 
 async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     await bucket.put("kept", b"1")
     await copied(kit, await bucket.put("gone", b"2"))
     await kit.js.purge_stream(f"KV_{kit.bucket}", subject=f"$KV.{kit.bucket}.gone")
@@ -298,8 +280,7 @@ async def test_purge_while_ingest_was_away_is_seen_with_nothing_written_after(ki
 
 
 async def test_keys_that_expire_without_markers_are_deleted_by_an_audit(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(history=5, ttl=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=5, ttl=1)
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await bucket.put("hot", b"0")
         for number in range(10):
@@ -312,8 +293,7 @@ async def test_keys_that_expire_without_markers_are_deleted_by_an_audit(kit: Buc
 
 
 async def test_keys_that_came_and_expired_between_two_audits_are_deleted(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(history=5, ttl=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=5, ttl=1)
     async with kit.ingest(audit_interval_s=3.0):
         await kit.is_state("LIVE")
         for number in range(5):
@@ -323,8 +303,7 @@ async def test_keys_that_came_and_expired_between_two_audits_are_deleted(kit: Bu
 
 
 async def test_key_that_leaves_while_another_comes_is_found_by_its_age(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(history=1, ttl=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=1, ttl=1)
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await kit.reaches(await bucket.put("first", b"x"))
         number = 0
@@ -346,8 +325,7 @@ async def test_keys_evicted_by_a_limit_while_live_are_deleted(kit: BucketKit) ->
 
 
 async def test_revisions_purged_unread_are_a_gap_without_a_later_one(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await kit.reaches(await bucket.put("a", b"1"))
         await kit.is_state("LIVE")
@@ -368,8 +346,7 @@ async def test_revisions_purged_unread_are_a_gap_without_a_later_one(kit: Bucket
 
 
 async def test_hot_keys_make_no_resync_and_hardly_a_comparison(kit: BucketKit, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket = await kit.make_bucket(history=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=1)
     counts = AuditCounts(kit, monkeypatch)
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await kit.is_state("LIVE")
@@ -384,8 +361,7 @@ async def test_hot_keys_make_no_resync_and_hardly_a_comparison(kit: BucketKit, m
 
 
 async def test_key_that_came_and_left_between_audits_is_found_in_the_end(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket(history=1)
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket(history=1)
     async with kit.ingest(audit_interval_s=AUDIT_S):
         await kit.reaches(await bucket.put("kept", b"1"))
         await kit.is_state("LIVE")

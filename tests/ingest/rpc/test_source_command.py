@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def test_a_source_is_made_paused_resumed_resynced_and_deleted(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    bucket = await sources.make_bucket(bucket_name, history=1)
     async with sources.ingest() as role, sources.served(role) as address:
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
         filters = ("--key-prefix", "a", "--subject", "b.*", "--on-expired", "stop", "--on-recreated", "resync")
@@ -102,7 +102,7 @@ async def test_a_source_of_a_bucket_that_is_missing_is_made_with_a_note(
         assert capsys.readouterr().err == note
         code, (made,) = await command.run(*create)
         assert (code, made["state"], made["reason"]) == (0, "SOURCE_LOST", f"NATS has no bucket {bucket_name}")
-        await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+        await sources.make_bucket(bucket_name, history=1)
         await sources.is_state("certs", "LIVE")
         code, text = await command.text(*create)
         assert (code, capsys.readouterr().err) == (0, "")
@@ -140,7 +140,7 @@ async def test_what_is_done_to_a_source_is_logged(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    await sources.make_bucket(bucket_name, history=1)
     async with sources.ingest() as role, sources.served(role) as address:
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
         for _ in range(2):
@@ -170,7 +170,7 @@ async def test_what_is_done_to_a_source_is_logged(
 async def test_a_stopped_source_is_changed_and_goes_on(
     sources: SourceKit, bucket_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=8))
+    bucket = await sources.make_bucket(bucket_name, history=8)
     await sources.js.publish(f"$KV.{bucket_name}.a", b"x", headers={f"H{number}": "x" for number in range(100)})
     async with sources.ingest() as role, sources.served(role) as address:
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.errors import SourceNotFound
 from eddyline.core.model.source import SourceDefinition
@@ -19,24 +18,21 @@ from eddyline.ingest.copy.position import decode_position
 from eddyline.ingest.nats.jetstream import TIMEOUT_S, JetStream
 from eddyline.ingest.role import RESYNCS_AT_ONCE
 from tests.support.ingest.kit import source_kit
-from tests.support.nats.server import NatsServer
+from tests.support.nats.server import running_nats
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nats.js.kv import KeyValue
 
+    from eddyline.ingest.copy.position import StreamPosition
     from eddyline.ingest.nats.stream import Stream
     from tests.support.ingest.kit import SourceKit
 
 
-async def make_bucket(sources: SourceKit, name: str) -> KeyValue:
-    return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=8))
-
-
 async def make_again(sources: SourceKit, name: str) -> KeyValue:
     await sources.js.delete_key_value(name)
-    return await make_bucket(sources, name)
+    return await sources.make_bucket(name)
 
 
 async def configure(sources: SourceKit, name: str, **changes: object) -> None:
@@ -44,11 +40,17 @@ async def configure(sources: SourceKit, name: str, **changes: object) -> None:
     await sources.js.update_stream(config.evolve(**changes))
 
 
+async def position_of(sources: SourceKit) -> StreamPosition:
+    """Return the stored position of `s`."""
+    position = decode_position((await sources.link.get_source("s")).position)
+    assert position is not None
+    return position
+
+
 async def test_paused_source_copies_nothing_until_it_is_resumed_where_it_was(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
@@ -67,8 +69,7 @@ async def test_paused_source_copies_nothing_until_it_is_resumed_where_it_was(
 async def test_resumed_source_is_not_live_before_it_has_caught_up(
     sources: SourceKit, bucket_name: str, waits: bool
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
@@ -92,8 +93,7 @@ async def test_resumed_source_is_not_live_before_it_has_caught_up(
 async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     await bucket.put("a", b"1")
     await sources.link.control_source("s", paused=True)
     async with sources.ingest(holder="first"):
@@ -107,8 +107,7 @@ async def test_pause_holds_over_a_takeover_and_is_learned_from_the_renewal(
 
 
 async def test_lag_of_a_paused_source_grows(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest(audit_interval_s=0.05) as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         role.ownership.apply_control(await sources.link.control_source("s", paused=True))
@@ -125,8 +124,7 @@ async def test_lag_of_a_paused_source_grows(sources: SourceKit, bucket_name: str
 
 
 async def test_pause_that_comes_while_a_source_resyncs_is_not_missed(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest():
         await sources.reaches("s", await bucket.put("a", b"1"))
     async with sources.ingest() as role, AsyncExitStack() as turns:
@@ -141,8 +139,6 @@ async def test_pause_that_comes_while_a_source_resyncs_is_not_missed(sources: So
 async def test_resume_is_not_held_up_by_a_question_that_nats_leaves_unanswered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
     source_stream, requested = JetStream.source_stream, asyncio.Event()
 
     async def noted(jetstream: JetStream, definition: SourceDefinition) -> Stream:
@@ -153,9 +149,9 @@ async def test_resume_is_not_held_up_by_a_question_that_nats_leaves_unanswered(
             requested.clear()
 
     monkeypatch.setattr(JetStream, "source_stream", noted)
-    try:
+    with running_nats(tmp_path / "nats") as server:
         async with source_kit(server.url, tmp_path) as sources:
-            await make_bucket(sources, "b")
+            await sources.make_bucket("b")
             await sources.define(SourceDefinition("s", "t", "b"))
             await sources.link.control_source("s", paused=True)
             async with sources.ingest(audit_interval_s=0.02) as role:
@@ -171,9 +167,6 @@ async def test_resume_is_not_held_up_by_a_question_that_nats_leaves_unanswered(
                 await sources.until(goes_on, seconds=TIMEOUT_S / 2)
                 server.thaw()
                 await sources.is_state("s", "LIVE")
-    finally:
-        server.thaw()
-        server.stop()
 
 
 async def test_source_is_paused_and_resumed_while_nats_is_away(sources: SourceKit, bucket_name: str) -> None:
@@ -190,8 +183,7 @@ async def test_source_is_paused_and_resumed_while_nats_is_away(sources: SourceKi
 async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     for key in ("gone", "same", "other", "deleted"):
         await bucket.put(key, b"1")
     async with sources.ingest() as role:
@@ -216,16 +208,14 @@ async def test_recreated_bucket_stops_the_source_and_a_resync_takes_it_as_it_is(
     assert sorted(changed) == sorted(
         [(Op.PUT, b"other"), (Op.PUT, b"new"), (Op.DELETE, b"deleted"), (Op.DELETE, b"gone"), (Op.PUT, b"new")]
     )
-    info = await sources.link.get_source("s")
-    position = decode_position(info.position)
-    assert position is not None
-    assert position.resync_serial == info.control.resync_serial == 1
+    control = (await sources.link.get_source("s")).control
+    assert (await position_of(sources)).resync_serial == control.resync_serial == 1
 
 
 async def test_every_revision_of_another_bucket_is_written_but_values_equal_to_the_fold(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
     for value in (b"1", b"2"):
         await bucket.put("a", value)
@@ -253,7 +243,7 @@ async def test_every_revision_of_another_bucket_is_written_but_values_equal_to_t
 
 
 async def test_recreated_bucket_is_adopted_by_a_source_with_that_policy(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
     await bucket.put("a", b"1")
     await bucket.put("b", b"1")
@@ -276,8 +266,7 @@ async def _is_fold(sources: SourceKit, expected: dict[bytes, bytes]) -> bool:
 async def test_unread_revisions_of_a_bucket_are_a_gap_when_another_is_adopted(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         role.ownership.apply_control(await sources.link.control_source("s", paused=True))
@@ -296,14 +285,13 @@ async def test_unread_revisions_of_a_bucket_are_a_gap_when_another_is_adopted(
 
 
 async def test_bucket_that_is_away_keeps_the_fold_until_it_is_there_again(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest():
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.js.delete_key_value(bucket_name)
         await sources.is_state("s", "SOURCE_LOST")
         assert await sources.fold("t") == {b"a": b"1"}
-        await make_bucket(sources, bucket_name)
+        await sources.make_bucket(bucket_name)
         await sources.is_state("s", "STREAM_RECREATED")
     assert await sources.fold("t") == {b"a": b"1"}
 
@@ -312,7 +300,7 @@ async def test_bucket_that_is_away_keeps_the_fold_until_it_is_there_again(source
 async def test_revisions_evicted_while_away_are_a_gap_or_stop_the_source(
     sources: SourceKit, bucket_name: str, policy: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     definition = SourceDefinition("s", "t", bucket_name)
     await sources.define(replace(definition, on_expired="STOP") if policy == "STOP" else definition)
     async with sources.ingest():
@@ -335,19 +323,14 @@ async def test_revisions_evicted_while_away_are_a_gap_or_stop_the_source(
 
 
 async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
     async with sources.ingest():
         await bucket.put("a", b"1")
         await sources.reaches("s", await bucket.put("a", b"2"))
     # What a rollback looks like: the position's message is another one.
-    info = await sources.link.get_source("s")
-    position = decode_position(info.position)
-    assert position is not None
-    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
-    ahead = replace(position, revision=position.revision + 5)
-    await sources.link.apply_batch("s", fence=lease.fence, previous=info.position, new=ahead.encode(), batch=None)
-    await sources.link.release_lease("s", fence=lease.fence)
+    position = await position_of(sources)
+    await sources.move("s", replace(position, revision=position.revision + 5).encode())
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_AHEAD")
         assert await sources.fold("t") == {b"a": b"2"}
@@ -360,19 +343,13 @@ async def test_rolled_back_bucket_keeps_the_fold_until_somebody_asks(sources: So
 async def test_rolled_back_bucket_written_past_the_position_has_only_the_open_gap(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest():
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
     # What a rollback with new writes looks like: another message at the position, and more behind it.
-    info = await sources.link.get_source("s")
-    position = decode_position(info.position)
-    assert position is not None
-    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
-    other = replace(position, sample=b"another message!")
-    await sources.link.apply_batch("s", fence=lease.fence, previous=info.position, new=other.encode(), batch=None)
-    await sources.link.release_lease("s", fence=lease.fence)
+    position = await position_of(sources)
+    await sources.move("s", replace(position, sample=b"another message!").encode())
     await bucket.put("b", b"2")
     last = await bucket.put("c", b"3")
     async with sources.ingest() as role:
@@ -386,16 +363,14 @@ async def test_rolled_back_bucket_written_past_the_position_has_only_the_open_ga
 
 
 async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     await bucket.put("a", b"1")
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
         role.ownership.apply_control(await sources.link.control_source("s", resync=True))
 
         async def is_done() -> bool:
-            position = decode_position((await sources.link.get_source("s")).position)
-            return position is not None and position.resync_serial == 1
+            return (await position_of(sources)).resync_serial == 1
 
         await sources.until(is_done)
         await sources.is_state("s", "LIVE")
@@ -403,8 +378,7 @@ async def test_resync_of_a_right_fold_writes_nothing(sources: SourceKit, bucket_
 
 
 async def test_resync_requested_in_between_passes_no_revision_over(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest():
         await sources.reaches("s", await bucket.put("a", b"0"))
     for number in range(1, 6):
@@ -417,29 +391,17 @@ async def test_resync_requested_in_between_passes_no_revision_over(sources: Sour
 
 
 async def test_fold_that_is_wrong_is_mended_by_a_resync(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     await bucket.put("a", b"1")
     await bucket.put("b", b"1")
     async with sources.ingest():
         await sources.is_state("s", "LIVE")
-    info = await sources.link.get_source("s")
-    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
-    position = decode_position(info.position)
-    assert position is not None
     wrong = [
         Record(op=Op.PUT, key=b"a", data=b"x"),
         Record(op=Op.DELETE, key=b"b"),
         Record(op=Op.PUT, key=b"c", data=b"x"),
     ]
-    await sources.link.apply_batch(
-        "s",
-        fence=lease.fence,
-        previous=info.position,
-        new=position.after_changes().encode(),
-        batch=Batch.from_rows(wrong),
-    )
-    await sources.link.release_lease("s", fence=lease.fence)
+    await sources.move("s", (await position_of(sources)).after_changes().encode(), Batch.from_rows(wrong))
     await sources.link.control_source("s", resync=True)
     async with sources.ingest():
         await sources.until(lambda: _is_fold(sources, {b"a": b"1", b"b": b"1"}))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nats.js.api import KeyValueConfig
-
 from eddyline.core.codec.source import source_to_pb
 from eddyline.core.model.source import SourceDefinition
 from eddyline.v1 import source_pb2
@@ -18,7 +16,7 @@ COUNT = 50
 
 
 async def test_an_older_position_is_not_combined_with_a_newer_report(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    bucket = await sources.make_bucket(bucket_name, history=1)
     await bucket.put("k", b"0")
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:
@@ -38,7 +36,7 @@ async def test_an_older_position_is_not_combined_with_a_newer_report(sources: So
 
 
 async def test_a_resync_that_is_done_is_no_longer_pending(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name))
+    bucket = await sources.make_bucket(bucket_name, history=1)
     await bucket.put("k", b"0")
     await sources.define(SourceDefinition("s", "t", bucket_name))
     async with sources.ingest() as role:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from nats.js.api import KeyValueConfig
-
-from eddyline.core.model.source import SourceDefinition
 from tests.support.ingest.kit import LEASE_MS
 from tests.support.sim.cut_link import CutLink
 
@@ -36,8 +33,7 @@ async def writes(bucket: KeyValue) -> int:
 async def test_two_replicas_that_both_believe_they_hold_a_source_copy_each_change_once(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=64))
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     # One name for two: each takes the lease from the other whenever it looks, and goes on copying until it is refused.
     put = last = 0
     async with sources.ingest(holder="same"), sources.ingest(holder="same"):
@@ -51,8 +47,7 @@ async def test_two_replicas_that_both_believe_they_hold_a_source_copy_each_chang
 async def test_replica_that_vanishes_is_followed_by_another_that_goes_on_where_it_was(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=64))
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     cut = CutLink(sources.link)
     async with sources.ingest(holder="first", link=cut):
         await sources.is_state("s", "LIVE")

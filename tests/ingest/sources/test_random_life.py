@@ -14,7 +14,7 @@ from nats.js.errors import KeyNotFoundError
 
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.records.record import Op
-from tests.support.ingest.kit import bucket_kit
+from tests.support.ingest.kit import breakable_kit
 from tests.support.nats.server import NatsServer
 
 if TYPE_CHECKING:
@@ -145,30 +145,25 @@ async def check_order(kit: BucketKit) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_fold_ends_as_the_bucket(seed: int, tmp_path: Path) -> None:
-    server = NatsServer(tmp_path)
-    server.start()
-    try:
-        async with bucket_kit(server.url, tmp_path, "b") as kit:
-            bucket = await kit.make_bucket(history=(1, 3, 64)[seed % 3], limit_marker_ttl=1 if seed % 2 else None)
-            life = Life(kit, bucket, server, seed)
-            await kit.make_source()
-            for _ in range(STEPS):
-                await life.step()
-            role = await settled(life)
-            definition = SourceDefinition(name="b", topic="b", bucket="b")
-            comparison = await role.comparer.compare(definition, name="compare", settle_s=2, limit=10)
-            assert comparison.differences == (), f"seed {seed}"
-            assert comparison.fold_count == comparison.bucket_count
-            await check_order(kit)
-            assert len(await kit.consumers()) == 1
-            # Every live key of the fold is the bucket's newest value.
-            for key, record in (await kit.entries()).items():
-                entry = await life.bucket.get(key.decode())
-                assert (entry.value or b"") == record.data
-            with pytest.raises(KeyNotFoundError):
-                await life.bucket.get("never")
-            assert all(record.op != Op.APPEND for record in await kit.records())
-            await life.stack.aclose()
-            assert await kit.consumers() == []
-    finally:
-        server.stop()
+    async with breakable_kit(tmp_path) as (server, kit):
+        bucket = await kit.make_bucket(history=(1, 3, 64)[seed % 3], limit_marker_ttl=1 if seed % 2 else None)
+        life = Life(kit, bucket, server, seed)
+        await kit.make_source()
+        for _ in range(STEPS):
+            await life.step()
+        role = await settled(life)
+        definition = SourceDefinition(name="b", topic="b", bucket="b")
+        comparison = await role.comparer.compare(definition, name="compare", settle_s=2, limit=10)
+        assert comparison.differences == (), f"seed {seed}"
+        assert comparison.fold_count == comparison.bucket_count
+        await check_order(kit)
+        assert len(await kit.consumers()) == 1
+        # Every live key of the fold is the bucket's newest value.
+        for key, record in (await kit.entries()).items():
+            entry = await life.bucket.get(key.decode())
+            assert (entry.value or b"") == record.data
+        with pytest.raises(KeyNotFoundError):
+            await life.bucket.get("never")
+        assert all(record.op != Op.APPEND for record in await kit.records())
+        await life.stack.aclose()
+        assert await kit.consumers() == []

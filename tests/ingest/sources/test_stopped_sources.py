@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.codec.source import source_to_pb
 from eddyline.core.model.source import SourceChange, SourceDefinition
@@ -24,14 +23,9 @@ if TYPE_CHECKING:
     from tests.support.ingest.kit import SourceKit
 
 
-async def make_bucket(sources: SourceKit, name: str, *, history: int = 8) -> KeyValue:
-    return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=history))
-
-
 async def copied(sources: SourceKit, bucket_name: str, count: int = 3) -> KeyValue:
     """Make a bucket of so many keys, copied by a source `s` without a holder."""
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     last = 0
     for number in range(count):
         last = await bucket.put(f"k{number}", b"%d" % number)
@@ -56,7 +50,7 @@ async def test_recreated_bucket_is_not_adopted_by_a_repair(
 ) -> None:
     await copied(sources, bucket_name)
     await sources.js.delete_key_value(bucket_name)
-    await make_bucket(sources, bucket_name)
+    await sources.make_bucket(bucket_name)
     async with sources.ingest() as role, sources.served(role) as address:
         await sources.is_state("s", "STREAM_RECREATED")
         command = command_at("127.0.0.1:1", monkeypatch, ingest=address)
@@ -78,7 +72,7 @@ async def test_paused_source_of_a_recreated_bucket_is_not_repaired_either(source
     await copied(sources, bucket_name)
     await sources.link.control_source("s", paused=True)
     await sources.js.delete_key_value(bucket_name)
-    await make_bucket(sources, bucket_name)
+    await sources.make_bucket(bucket_name)
     async with sources.ingest() as role:
         await sources.is_state("s", "PAUSED")  # which may have been stored by the role before
         await role.connection.wait_connected()
@@ -88,14 +82,10 @@ async def test_paused_source_of_a_recreated_bucket_is_not_repaired_either(source
 
 async def test_source_that_ran_ahead_is_not_repaired(sources: SourceKit, bucket_name: str) -> None:
     bucket = await copied(sources, bucket_name)
-    info = await sources.link.get_source("s")
     # As a stream restored from an old copy has it: our position is behind its end.
-    position = decode_position(info.position)
+    position = decode_position((await sources.link.get_source("s")).position)
     assert position is not None
-    ahead = replace(position, revision=9, sample=bytes(16)).encode()
-    lease = await sources.link.acquire_lease("s", holder="test", lease_ms=60_000)
-    await sources.link.apply_batch("s", fence=lease.fence, previous=info.position, new=ahead, batch=None)
-    await sources.link.release_lease("s", fence=lease.fence)
+    await sources.move("s", replace(position, revision=9, sample=bytes(16)).encode())
     await bucket.put("k0", b"other")
     async with sources.ingest() as role:
         await sources.is_state("s", "CURSOR_AHEAD")
@@ -128,7 +118,7 @@ async def test_scheduled_repair_does_not_adopt_a_bucket_recreated_meanwhile(
     async with sources.ingest(verify_interval_ms=3_600_000, verify_repair=True) as role:
         await sources.is_state("s", "LIVE")
         await sources.js.delete_key_value(bucket_name)
-        await make_bucket(sources, bucket_name)
+        await sources.make_bucket(bucket_name)
         schedule, held = role._schedule, role.ownership.held["s"]
         assert schedule is not None
         await schedule._verify(held)  # it was LIVE when it was due
@@ -156,7 +146,7 @@ async def test_lag_of_a_source_whose_bucket_was_recreated_is_all_of_the_new_one(
     async with sources.ingest(audit_interval_s=0.05) as role:
         await sources.is_state("s", "LIVE")
         await sources.js.delete_key_value(bucket_name)
-        bucket = await make_bucket(sources, bucket_name)
+        bucket = await sources.make_bucket(bucket_name)
         for number in range(2):
             await bucket.put(f"k{number}", b"new")
         await sources.is_state("s", "STREAM_RECREATED")
@@ -192,7 +182,7 @@ async def test_bucket_created_after_its_source_and_a_recreated_one_have_one_warn
     await sources.define(SourceDefinition("s", "t", bucket_name, on_recreated="RESYNC"))
     async with sources.ingest() as role:
         await sources.is_state("s", "SOURCE_LOST")
-        bucket = await make_bucket(sources, bucket_name, history=1)
+        bucket = await sources.make_bucket(bucket_name, history=1)
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")
         assert warned() == 1
@@ -201,7 +191,7 @@ async def test_bucket_created_after_its_source_and_a_recreated_one_have_one_warn
         await sources.is_state("s", "LIVE")
         assert warned() == 1, "another attempt at the same stream"
         await sources.js.delete_key_value(bucket_name)
-        bucket = await make_bucket(sources, bucket_name, history=2)
+        bucket = await sources.make_bucket(bucket_name, history=2)
         await bucket.put("b", b"1")
         await sources.until(lambda: warned() == 2)
 
@@ -219,8 +209,7 @@ async def test_bucket_that_is_edited_to_lose_messages_is_warned_of_each_time(
         config = (await sources.js.stream_info(f"KV_{bucket_name}")).config
         await sources.js.update_stream(config.evolve(**changes))
 
-    bucket = await make_bucket(sources, bucket_name, history=64)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest(audit_interval_s=0.05) as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.is_state("s", "LIVE")

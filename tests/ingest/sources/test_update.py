@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.errors import (
     EddylineError,
@@ -26,16 +25,10 @@ from eddyline.v1 import apply_pb2, source_pb2
 from tests.support.ingest.kit import LEASE_MS
 
 if TYPE_CHECKING:
-    from nats.js.kv import KeyValue
-
     from eddyline.ingest.role import IngestRole
     from tests.support.ingest.kit import SourceKit
 
 KNOWN = SourceDefinition("s", "t", "b", key_prefixes=(b"a", b"\xff"), subjects=("c.*",))
-
-
-async def make_bucket(sources: SourceKit, name: str) -> KeyValue:
-    return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=64))
 
 
 async def put_unfit(sources: SourceKit, bucket_name: str, key: str) -> None:
@@ -49,8 +42,7 @@ async def update(sources: SourceKit, role: IngestRole, **changes: str) -> None:
 
 
 async def test_oversize_source_goes_on_when_it_gets_a_dead_letter_topic(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     await bucket.put("a", b"1")
     await put_unfit(sources, bucket_name, "a")
     last = await bucket.put("b", b"2")
@@ -73,7 +65,7 @@ async def _reached(sources: SourceKit, revision: int) -> bool:
 
 
 async def test_expired_source_goes_on_when_its_policy_is_to_resync(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, on_expired="STOP"))
     async with sources.ingest():
         await sources.reaches("s", await bucket.put("a", b"1"))
@@ -93,12 +85,11 @@ async def test_expired_source_goes_on_when_its_policy_is_to_resync(sources: Sour
 
 
 async def test_recreated_bucket_is_adopted_after_the_policy_changes(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest() as role:
         await sources.reaches("s", await bucket.put("a", b"1"))
         await sources.js.delete_key_value(bucket_name)
-        bucket = await make_bucket(sources, bucket_name)
+        bucket = await sources.make_bucket(bucket_name)
         await bucket.put("b", b"2")
         await sources.is_state("s", "STREAM_RECREATED")
         await update(sources, role, on_recreated="RESYNC")
@@ -109,8 +100,7 @@ async def test_recreated_bucket_is_adopted_after_the_policy_changes(sources: Sou
 async def test_live_source_that_is_changed_all_the_time_loses_and_repeats_nothing(
     sources: SourceKit, bucket_name: str
 ) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
         for number in range(60):
@@ -125,7 +115,7 @@ async def test_live_source_that_is_changed_all_the_time_loses_and_repeats_nothin
 
 
 async def test_source_without_its_dead_letter_topic_stops_again(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, dead_letter_topic="letters"))
     await put_unfit(sources, bucket_name, "a")
     async with sources.ingest() as role:
@@ -137,8 +127,7 @@ async def test_source_without_its_dead_letter_topic_stops_again(sources: SourceK
 
 
 async def test_paused_source_takes_a_change_and_stays_paused(sources: SourceKit, bucket_name: str) -> None:
-    await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await sources.make_copied_bucket(bucket_name)
     await put_unfit(sources, bucket_name, "a")
     await sources.link.control_source("s", paused=True)
     async with sources.ingest() as role:

@@ -139,8 +139,7 @@ async def test_messages_that_no_record_holds_are_differences_of_their_keys(
 
 
 async def test_keys_under_way_settle(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with serving(kit) as (service, _):
         await kit.is_state("LIVE")
         for number in range(50):
@@ -221,8 +220,7 @@ async def test_list_goes_by_name_in_pages(kit: BucketKit) -> None:
 
 
 async def test_status_and_health_tell_each_source(kit: BucketKit) -> None:
-    bucket = await kit.make_bucket()
-    await kit.make_source()
+    bucket = await kit.make_copied_bucket()
     async with serving(kit) as (_, role):
         await kit.reaches(await bucket.put("a", b"1"))
         await kit.is_state("LIVE")

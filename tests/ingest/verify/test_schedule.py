@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from nats.js.api import KeyValueConfig
-
 from eddyline.core.errors import NatsUnreachable
 from eddyline.core.model.source import SourceDefinition
 from eddyline.ingest.nats.jetstream import JetStream
@@ -21,7 +19,7 @@ INTERVAL_MS = 1_000
 
 
 async def copied(sources: SourceKit, source: str, topic: str, bucket_name: str) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=2))
+    bucket = await sources.make_bucket(bucket_name, history=2)
     await sources.define(SourceDefinition(source, topic, bucket_name))
     for number in range(5):
         await bucket.put(f"k{number}", b"%d" % number)

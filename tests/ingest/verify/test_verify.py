@@ -8,7 +8,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.errors import BucketNotFound, NotKv, Throttled
 from eddyline.core.model.source import SourceDefinition
@@ -25,13 +24,9 @@ if TYPE_CHECKING:
 SETTLE_S = 0.2
 
 
-async def make_bucket(sources: SourceKit, name: str, *, history: int = 8) -> KeyValue:
-    return await sources.js.create_key_value(KeyValueConfig(bucket=name, history=history))
-
-
 async def copied(sources: SourceKit, bucket_name: str, values: dict[str, bytes], **definition: object) -> KeyValue:
     """Make a bucket of these values, copied by a source `s` without a holder."""
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     await sources.define(SourceDefinition("s", "t", bucket_name, **definition))  # type: ignore[arg-type]
     last = 0
     for key, value in values.items():
@@ -188,8 +183,7 @@ async def test_repair_without_a_holder_ends_with_the_reason(
 
 @pytest.mark.parametrize("history", [1, 8])
 async def test_writer_at_full_speed_is_no_drift(sources: SourceKit, bucket_name: str, history: int) -> None:
-    bucket = await make_bucket(sources, bucket_name, history=history)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name, history=history)
     for number in range(200):
         await bucket.put(f"k{number}", b"0")
     stop = asyncio.Event()
@@ -231,8 +225,7 @@ async def test_only_what_the_source_copies_is_compared(sources: SourceKit, bucke
 
 
 async def test_empty_bucket_and_empty_fold_are_equal(sources: SourceKit, bucket_name: str) -> None:
-    bucket = await make_bucket(sources, bucket_name)
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    bucket = await sources.make_copied_bucket(bucket_name)
     async with sources.ingest() as role:
         await sources.is_state("s", "LIVE")
         comparison = (await verify_source(sources, role)).comparison
@@ -280,7 +273,7 @@ async def test_missing_bucket_and_a_stream_are_refused(sources: SourceKit, bucke
 async def test_recreated_bucket_with_equal_values_is_equal(sources: SourceKit, bucket_name: str) -> None:
     await copied(sources, bucket_name, {"a": b"1", "b": b"2", "c": b"3"})
     await sources.js.delete_key_value(bucket_name)
-    bucket = await make_bucket(sources, bucket_name)
+    bucket = await sources.make_bucket(bucket_name)
     for key, value in (("c", b"3"), ("b", b"2"), ("a", b"1")):
         await bucket.put(key, value)
     async with sources.ingest() as role:

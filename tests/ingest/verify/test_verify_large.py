@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.model.source import SourceDefinition
 from eddyline.ingest.verify.compare import VerifyProgress, VerifyStage
@@ -26,8 +25,7 @@ GROWTH_BYTES_MAX: Final = 64 << 20
 
 async def fill(sources: SourceKit, bucket_name: str, count: int) -> None:
     """Make a bucket of so many keys, copied by a source `s`."""
-    await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=1))
-    await sources.define(SourceDefinition("s", "t", bucket_name))
+    await sources.make_copied_bucket(bucket_name, history=1)
     for number in range(count):
         await sources.client.publish(f"$KV.{bucket_name}.p{number % 2000}.k{number}", b"value %d" % number)
         if number % 1_000 == 0:

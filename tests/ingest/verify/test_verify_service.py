@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from nats.js.api import KeyValueConfig, StreamConfig
+from nats.js.api import StreamConfig
 
 from eddyline.client.admin.source_check import PrefixDrift, SourceProgress, SourceVerdict
 from eddyline.client.admin.sources import Sources
@@ -56,7 +56,7 @@ async def client_of(address: str) -> AsyncIterator[tuple[Sources, grpc.aio.Chann
 
 
 async def copied(sources: SourceKit, role: IngestRole, bucket_name: str, count: int) -> None:
-    bucket = await sources.js.create_key_value(KeyValueConfig(bucket=bucket_name, history=2))
+    bucket = await sources.make_bucket(bucket_name, history=2)
     last = 0
     for number in range(count):
         last = await bucket.put(f"a.k{number:02}", b"%d" % number)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.cluster.command_process import command, is_alive, run
 from tests.support.hang import HANG_S
 
 if TYPE_CHECKING:
@@ -69,25 +70,6 @@ async def up(data: Path) -> AsyncIterator[Up]:
     finally:
         if process.returncode is None:
             await running.end(signal.SIGKILL)
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "eddyline.cli", *words]
-
-
-async def run(*words: str) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
-    process = await asyncio.create_subprocess_exec(
-        *command(*words), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
-def is_alive(pid: int) -> bool:
-    # A zombie, which nobody here may reap, has no program any more.
-    return Path(f"/proc/{pid}/exe").exists()
 
 
 async def until_gone(pids: list[int]) -> None:

@@ -7,13 +7,13 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.cluster.command_process import command, is_alive, run
 from tests.support.store.shards import names_on
 
 if TYPE_CHECKING:
@@ -25,25 +25,6 @@ UP_SECONDS_MAX = 200
 NOTICE_SECONDS_MAX = 250
 PARTS = ["nats", "store", "store-1", "ingest", "delivery", "delivery-1"]
 TOPICS = [names_on(shard, 2, 1)[0] for shard in range(2)]
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "eddyline.cli", *words]
-
-
-async def run(*words: str) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
-    process = await asyncio.create_subprocess_exec(
-        *command(*words), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
-def is_alive(pid: int) -> bool:
-    # A zombie, which nobody here may reap, has no program any more.
-    return Path(f"/proc/{pid}/exe").exists()
 
 
 @asynccontextmanager

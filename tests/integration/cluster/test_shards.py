@@ -14,16 +14,16 @@ import pytest
 from nats.js.api import KeyValueConfig
 
 from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.events import Records
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Record
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.runtime.settings import CommonSettings
 from eddyline.core.store_link.grpc import GrpcLink
 from eddyline.core.telemetry import names as telemetry
 from eddyline.core.transport.channel import open_channel
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
+from tests.support.clients.clients import client_at
 from tests.support.cluster.processes import delivery_at, free_address, nats_server, process, serving
 from tests.support.store.shards import names_on
 from tests.support.telemetry.scrape import scrape, scraped_until
@@ -119,19 +119,14 @@ class Reader:
 async def test_delivery_serves_on_what_lives_on_the_store_that_stays(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channels, delivery, metrics = Channels(), free_address(), free_address()
+    delivery, metrics = free_address(), free_address()
     # What roles say of the cluster is what the client knows: a watch that tries again asks for it.
     monkeypatch.setenv("EDDYLINE_COMMON_DELIVERY_ADDRESSES", delivery)
     async with two_stores(tmp_path) as (stores, stack):
         more = {"EDDYLINE_DELIVERY_METRICS_LISTEN": metrics}
         await stack.enter_async_context(delivery_at(delivery, stores.setting, **more))
-        stack.push_async_callback(channels.close)
-        client = Client(
-            Topology(CommonSettings().cluster_id, stores.addresses, (), (delivery,)),
-            channels=channels,
-            clock=SystemClock(),
-            random_source=Random(1),
-        )
+        topology = Topology(CommonSettings().cluster_id, stores.addresses, (), (delivery,))
+        client = await stack.enter_async_context(client_at(topology, random_source=Random(1)))
         sent: dict[str, list[bytes]] = {KEPT: [], LOST: []}
 
         async def append(topic: str) -> None:

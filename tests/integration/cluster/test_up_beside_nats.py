@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import ssl
-import sys
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import nats
@@ -17,7 +16,8 @@ from nats.js.api import KeyValueConfig
 
 from eddyline.client import connect
 from tests.support.certificates import Authority
-from tests.support.nats.server import running
+from tests.support.cluster.command_process import command, run
+from tests.support.nats.server import running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,21 +33,6 @@ HANGS_S: Final = 60
 PASSWORD: Final = "hush-hush"
 USERS: Final = f'authorization {{ users: [{{ user: "ingest", password: "{PASSWORD}" }}] }}\n'
 PARTS: Final = {"store", "ingest", "delivery"}
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "eddyline.cli", *words]
-
-
-async def run(*words: str) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
-    process = await asyncio.create_subprocess_exec(
-        *command(*words), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(HANGS_S):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
 
 
 @asynccontextmanager
@@ -86,7 +71,7 @@ async def test_a_cluster_next_to_ones_own_nats_with_credentials_and_tls(tmp_path
     authority = Authority(tmp_path / "pki")
     theirs, ca = authority.sign("server"), authority.own.certificate
     tls = f'tls {{ cert_file: "{theirs.certificate}", key_file: "{theirs.key}" }}\n'
-    with contextmanager(running)(tmp_path / "nats", config=USERS + tls) as server:
+    with running_nats(tmp_path / "nats", config=USERS + tls) as server:
         url = f"tls://ingest:{PASSWORD}@{server.address}"
         bucket = await bucket_of(url, authority)
         await bucket.put("k", b"1")
@@ -120,7 +105,7 @@ async def bucket_of(url: str, authority: Authority) -> KeyValue:
 
 
 async def test_a_wrong_password_ends_the_start_with_one_line(tmp_path: Path) -> None:
-    with contextmanager(running)(tmp_path / "nats", config=USERS) as server:
+    with running_nats(tmp_path / "nats", config=USERS) as server:
         url = f"nats://ingest:wrong-word@{server.address}"
         code, out, err = await run("up", "--free-ports", "--data", str(tmp_path / "data"), "--nats", url)
     assert code == 1

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.events import Records
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Op, Record
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.runtime.settings import CommonSettings
+from tests.support.clients.clients import client_at
 from tests.support.cluster.processes import delivery_at, free_address, store_process
 
 if TYPE_CHECKING:
@@ -99,22 +99,16 @@ class Replicas:
 @asynccontextmanager
 async def two_replicas(directory: Path) -> AsyncIterator[Replicas]:
     """Start them, with a topic that has values."""
-    channels = Channels()
     of_address = {free_address(): AsyncExitStack() for _ in range(2)}
     async with AsyncExitStack() as stack:
         more = {"EDDYLINE_COMMON_DELIVERY_ADDRESSES": ",".join(of_address)}
         _, store = await stack.enter_async_context(store_process(directory, **more))
-        client = Client(
-            Topology(CommonSettings().cluster_id, (store,), (), tuple(of_address)),
-            channels=channels,
-            clock=SystemClock(),
-            random_source=Random(1),
-        )
+        topology = Topology(CommonSettings().cluster_id, (store,), (), tuple(of_address))
+        client = await stack.enter_async_context(client_at(topology, random_source=Random(1)))
         replicas = Replicas(store, of_address, client)
         for address, replica in of_address.items():
             stack.push_async_callback(replica.aclose)
             await replicas.start(address)
-        stack.push_async_callback(channels.close)
         await client.create_topic("kv", Kind.KV)
         await client.append("kv", [Record(op=Op.PUT, key=b"k%d" % number, data=b"") for number in range(50)])
         yield replicas

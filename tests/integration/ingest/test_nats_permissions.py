@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,7 @@ from eddyline.client.admin.source_check import SourceVerdict
 from eddyline.client.connect import connect
 from eddyline.core.errors import BucketForbids
 from tests.support.cluster.processes import free_address, logging_process, serving, store_process
-from tests.support.nats.server import NatsServer, running
+from tests.support.nats.server import NatsServer, running_nats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -87,7 +87,7 @@ async def permitted_server(folder: Path, block: str) -> AsyncIterator[NatsServer
         f'{{ user: "ingest", password: "ingest",\n{block}}}\n'
         "] } }\n"
     )
-    with contextmanager(running)(folder, config=config) as server:
+    with running_nats(folder, config=config) as server:
         yield server
 
 

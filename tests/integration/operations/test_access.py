@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import nats
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.cli.local_cluster.cluster import LocalCluster
 from eddyline.client.connect import connect
@@ -22,6 +20,7 @@ from eddyline.core.records.record import Op, Record
 from tests.support.access import Keys, secret_of
 from tests.support.certificates import Authority, Certificate
 from tests.support.cluster.local_clusters import cluster_in
+from tests.support.nats.bucket_load import fill_bucket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,22 +94,11 @@ async def secured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         yield Secured(cluster, keys, authority.own, client, folder)
 
 
-async def filled_bucket(url: str, count: int) -> None:
-    """The bucket, with so many keys."""
-    writer = await nats.connect(url)
-    try:
-        bucket = await writer.jetstream().create_key_value(KeyValueConfig(bucket=BUCKET, history=1))
-        for number in range(count):
-            await bucket.put(f"k{number}", b"v")
-    finally:
-        await writer.close()
-
-
 async def test_a_cluster_with_certificates_and_keys_serves_those_who_have_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with secured(tmp_path, monkeypatch) as secure:
-        await filled_bucket(secure.cluster.nats_url, 5)
+        await fill_bucket(secure.cluster.nats_url, BUCKET, 5)
         code, said = await secure.command("admin", "source", "create", BUCKET, "--bucket", BUCKET)
         assert code == 0, said
         code, said = await secure.command("admin", "topic", "create", "prices", "--kind", "kv")

@@ -8,9 +8,7 @@ import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-import nats
 import pytest
-from nats.js.api import KeyValueConfig
 
 from eddyline.core.server.health import LIVE, NATS_LEG, READY, SOURCE_PREFIX, STORE_LEG
 from eddyline.core.telemetry import names as telemetry
@@ -27,6 +25,7 @@ from tests.support.cluster.processes import (
 )
 from tests.support.delivery.silent_server import mute
 from tests.support.hang import HANG_S
+from tests.support.nats.bucket_load import fill_bucket
 from tests.support.telemetry.metric_collector import collecting
 from tests.support.telemetry.scrape import Scrape, check_complete, http_get, scrape, scraped_until
 
@@ -64,17 +63,6 @@ async def cluster_of(directory: Path, stack: AsyncExitStack) -> Cluster:
     return Cluster(url, store, {"store": store_address, "ingest": ingest, "delivery": delivery}, metrics)
 
 
-async def written(url: str, count: int) -> None:
-    """The bucket, with so many keys."""
-    writer = await nats.connect(url)
-    try:
-        bucket = await writer.jetstream().create_key_value(KeyValueConfig(bucket=BUCKET, history=1))
-        for number in range(count):
-            await bucket.put(f"k{number}", b"v")
-    finally:
-        await writer.close()
-
-
 async def watched(cluster: Cluster) -> int:
     """Watch the topic from its first record until all of it came; how many records that were."""
     count = 0
@@ -97,7 +85,7 @@ async def test_each_role_is_scraped_from_its_start_and_counts_what_was_done(tmp_
             async with open_channel(cluster.addresses[role]) as channel:
                 status = await cluster_pb2_grpc.ClusterServiceStub(channel).GetStatus(cluster_pb2.GetStatusRequest())
             assert status.metrics_address == address
-        await written(cluster.nats_url, KEYS)
+        await fill_bucket(cluster.nats_url, BUCKET, KEYS)
 
         def is_copied(seen: Scrape) -> bool:
             applied = seen.series(telemetry.INGEST_APPLIED_RECORDS)
@@ -135,7 +123,7 @@ async def test_each_role_pushes_what_it_is_scraped_for(tmp_path: Path, monkeypat
         monkeypatch.setenv("EDDYLINE_COMMON_OTLP_URL", url)
         monkeypatch.setenv("EDDYLINE_COMMON_OTLP_INTERVAL_MS", "1000")
         cluster = await cluster_of(tmp_path, stack)
-        await written(cluster.nats_url, KEYS)
+        await fill_bucket(cluster.nats_url, BUCKET, KEYS)
         pushed: dict[str, dict[str, float]] = {role: {} for role in cluster.metrics}
 
         def all_came() -> bool:
@@ -161,7 +149,7 @@ async def test_store_that_was_killed_is_reported_leg_by_leg(tmp_path: Path) -> N
     async with AsyncExitStack() as stack:
         cluster = await cluster_of(tmp_path, stack)
         ingest = cluster.addresses["ingest"]
-        await written(cluster.nats_url, 1)
+        await fill_bucket(cluster.nats_url, BUCKET, 1)
         for name in (READY, LIVE, NATS_LEG, STORE_LEG, SOURCE_PREFIX + BUCKET):
             await serving(ingest, name)
         os.kill(cluster.store.pid, signal.SIGKILL)

@@ -12,15 +12,15 @@ import pytest
 from nats.js.api import KeyValueConfig
 
 from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.client.watch.events import CaughtUp, Records
 from eddyline.core.errors import KeyExists, RevisionMismatch
 from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Op, Record
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.telemetry import names as telemetry
 from eddyline.core.transport.channel import open_channel
 from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, log_pb2, log_pb2_grpc, topic_pb2, types_pb2
+from tests.support.clients.clients import client_at
 from tests.support.cluster.processes import delivery_at, free_address, ingest_process, nats_server, store_process
 from tests.support.hang import HANG_S
 from tests.support.telemetry.scrape import scraped_until
@@ -28,6 +28,7 @@ from tests.support.telemetry.trace_collector import trace_collector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     import grpc
@@ -172,15 +173,9 @@ async def test_append_is_followed_from_its_caller(tmp_path: Path) -> None:
         assert chain_of(spans, TRACE_ID[::-1]) == CHAIN[2:]
 
 
-@asynccontextmanager
-async def client_of(at: Cluster) -> AsyncIterator[Client]:
-    """The Python client, as if it had asked for the topology."""
-    channels = Channels()
-    topology = Topology("local", (at.store,), (at.ingest,), (at.delivery,))
-    try:
-        yield Client(topology, channels=channels, clock=SystemClock(), random_source=Random(1))
-    finally:
-        await channels.close()
+def client_of(at: Cluster) -> AbstractAsyncContextManager[Client]:
+    """The Python client, as if it had requested the topology."""
+    return client_at(Topology("local", (at.store,), (at.ingest,), (at.delivery,)), random_source=Random(1))
 
 
 async def until(watch: Watch, kind: type[Records | CaughtUp]) -> WatchEvent:

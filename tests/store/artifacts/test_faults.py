@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +29,7 @@ from tests.support.store.real import real_store, threaded
 from tests.support.store.simulated import append, kv_topic, puts
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from eddyline.core.model.artifact import Artifact
@@ -42,6 +43,17 @@ OPERATIONS = ("open", "mkdir", "rename", "fsync", "fsync_dir", "pwritev", "pread
 async def _fill(link: Shard) -> None:
     await kv_topic(link)
     await append(link, "kv", puts(("a", "1"), ("b", "2")))
+
+
+@asynccontextmanager
+async def _exported_store(folder: Path) -> AsyncIterator[Shard]:
+    """Open a store with threads, an artifact of `kv`, and the empty topic `copy`."""
+    artifact_store = LocalArtifactStore(RealFs(), folder / "artifacts", holder="")
+    async with real_store(folder / "data", workers=threaded, artifact_store=artifact_store) as link:
+        await _fill(link)
+        await exported(link)
+        await kv_topic(link, "copy")
+        yield link
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -181,11 +193,7 @@ async def test_one_job_at_a_time_and_a_cancelled_one_leaves_no_files(
 
 async def test_reads_and_appends_continue_during_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
-    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:
-        await _fill(link)
-        await exported(link)
-        await kv_topic(link, "copy")
+    async with _exported_store(tmp_path) as link:
         seen = set[tuple[int, int]]()
         async with aclosing(link.import_fold("copy", from_topic="kv")) as steps:
             async for _ in steps:
@@ -201,13 +209,7 @@ async def test_full_disk_ends_exports_and_imports_without_remains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
-    root = tmp_path / "artifacts"
-    async with real_store(
-        tmp_path / "data", workers=threaded, artifact_store=LocalArtifactStore(RealFs(), root, holder="")
-    ) as link:
-        await _fill(link)
-        await exported(link)
-        await kv_topic(link, "copy")
+    async with _exported_store(tmp_path) as link:
         report, is_full = ArtifactJob.report, list[bool]()
 
         def full(self: ArtifactJob, stage: str, done: int, total: int = 0) -> None:
@@ -236,11 +238,7 @@ async def test_full_disk_ends_exports_and_imports_without_remains(
 
 async def test_topic_deleted_during_an_import_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "PROGRESS_S", 0.001)
-    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:
-        await _fill(link)
-        await exported(link)
-        await kv_topic(link, "copy")
+    async with _exported_store(tmp_path) as link:
         steps = link.import_fold("copy", from_topic="kv")
         async with link._parts.maintenance.between_rounds:
             await anext(steps)
@@ -252,11 +250,7 @@ async def test_topic_deleted_during_an_import_ends_it(tmp_path: Path, monkeypatc
 
 
 async def test_append_during_an_import_refuses_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artifact_store = LocalArtifactStore(RealFs(), tmp_path / "artifacts", holder="")
-    async with real_store(tmp_path / "data", workers=threaded, artifact_store=artifact_store) as link:
-        await _fill(link)
-        await exported(link)
-        await kv_topic(link, "copy")
+    async with _exported_store(tmp_path) as link:
         monkeypatch.setattr(job, "PROGRESS_S", 0.001)
         steps = link.import_fold("copy", from_topic="kv")
         lock = link._parts.maintenance.between_rounds

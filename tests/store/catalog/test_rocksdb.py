@@ -3,8 +3,6 @@ lock."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,11 +15,11 @@ from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import RocksCatalog, open_read_only
 from tests.support.storage import catalog_entries as entries
 from tests.support.storage import catalog_writer
+from tests.support.storage.killed_writer import killed_writer
 
 if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog, TopicEntry
 
-ROOT = Path(__file__).parents[3]
 ACKS_BEFORE_KILL = (1, 20, 50)
 
 
@@ -35,23 +33,10 @@ def opened(path: Path) -> RocksCatalog:
     return catalog
 
 
-def killed_writer(path: Path, acks: int) -> int:
-    """Run a writer and kill it after `acks` acknowledged steps; return the last acknowledged step."""
-    with subprocess.Popen(
-        [sys.executable, "-m", catalog_writer.__name__, str(path)], cwd=ROOT, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(acks)]
-        process.kill()
-        # The rest of the pipe was acknowledged too.
-        lines += process.stdout.readlines()
-    return max(int(line) for line in lines if line.endswith(b"\n"))
-
-
 def test_killed_process_leaves_complete_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
     path = tmp_path / "catalog"
     for acks in ACKS_BEFORE_KILL:
-        acknowledged = killed_writer(path, acks)
+        acknowledged = killed_writer(catalog_writer, path, acks)
         catalog = RocksCatalog(path, must_exist=True)
         head, topics = catalog.load()
         assert head is not None

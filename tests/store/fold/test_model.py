@@ -15,6 +15,7 @@ from eddyline.core.records.fold_entry import encode_entry
 from eddyline.core.records.record import Op, Record
 from eddyline.store.fold.fold import FoldWrite, WriterState
 from eddyline.store.fold.rocksdb import RocksFold
+from tests.store.fold.test_rocksdb import all_rows
 from tests.support.sim.fold import SimFold
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class FoldMachine(RuleBasedStateMachine):
                 assert fold.writers(topic_id) == topic.writers
                 assert fold.base_seq(topic_id) == topic.base
                 assert fold.get(topic_id, [*topic.entries, b"never"]) == [*topic.entries.values(), None]
-                assert _all_rows(fold, topic_id) == [topic.entries[key] for key in sorted(topic.entries)]
+                assert all_rows(fold, topic_id, page_rows=2) == [topic.entries[key] for key in sorted(topic.entries)]
 
     def teardown(self) -> None:
         self.rocksdb.close()
@@ -125,12 +126,3 @@ class FoldMachine(RuleBasedStateMachine):
 
 TestFolds = FoldMachine.TestCase
 TestFolds.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
-
-
-def _all_rows(fold: Fold, topic_id: int) -> list[Record]:
-    view = fold.view(topic_id)
-    rows: list[Record] = []
-    while page := view.next_page(2, 1 << 20):
-        rows.extend(page)
-    view.close()
-    return rows

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,19 +18,19 @@ from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
 from eddyline.store.fold.rocksdb_options import PROFILES, Profile
 from tests.support.storage import fold_writer
+from tests.support.storage.killed_writer import killed_writer
 
 if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold
     from eddyline.store.fold.rocksdb_options import ProfileName
 
-ROOT = Path(__file__).parents[3]
 ACKS_BEFORE_KILL = (1, 50, 173, 300)
 
 
-def all_rows(fold: Fold, topic_id: int) -> list[Record]:
+def all_rows(fold: Fold, topic_id: int, page_rows: int = 512) -> list[Record]:
     view = fold.view(topic_id)
     rows: list[Record] = []
-    while page := view.next_page(512, 1 << 20):
+    while page := view.next_page(page_rows, 1 << 20):
         rows.extend(page)
     view.close()
     return rows
@@ -45,23 +43,10 @@ def fill(fold: Fold, count: int, data: bytes = b"") -> None:
     fold.apply([FoldWrite(1, count, entries, [])])
 
 
-def killed_writer(path: Path, acks: int) -> int:
-    """Run a writer and kill it after `acks` acknowledged steps; return the last acknowledged seq."""
-    with subprocess.Popen(
-        [sys.executable, "-m", fold_writer.__name__, str(path)], cwd=ROOT, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(acks)]
-        process.kill()
-        # The rest of the pipe was acknowledged too.
-        lines += process.stdout.readlines()
-    return max(int(line) for line in lines if line.endswith(b"\n"))
-
-
 def test_killed_process_leaves_complete_steps_and_every_acknowledged_one(tmp_path: Path) -> None:
     path = tmp_path / "fold"
     for acks in ACKS_BEFORE_KILL:
-        acknowledged = killed_writer(path, acks)
+        acknowledged = killed_writer(fold_writer, path, acks)
         fold = RocksFold(path)
         applied = fold.applied(1)
         assert applied >= acknowledged
@@ -111,11 +96,16 @@ def damage(path: Path) -> None:
         file.write(b"\xff" * 64)
 
 
-def test_damaged_table_raises_in_gets_and_views(tmp_path: Path) -> None:
-    fold = RocksFold(tmp_path)
+def write_tables(path: Path) -> None:
+    """Write a fold of 5000 keys, all in tables, and close it."""
+    fold = RocksFold(path)
     fill(fold, 5_000)
     fold.flush()
     fold.close()
+
+
+def test_damaged_table_raises_in_gets_and_views(tmp_path: Path) -> None:
+    write_tables(tmp_path)
     damage(tmp_path)
     fold = RocksFold(tmp_path)
     with pytest.raises(DataCorrupt):
@@ -126,10 +116,7 @@ def test_damaged_table_raises_in_gets_and_views(tmp_path: Path) -> None:
 
 
 def test_damage_once_detected_is_reported_at_every_open(tmp_path: Path) -> None:
-    fold = RocksFold(tmp_path)
-    fill(fold, 5_000)
-    fold.flush()
-    fold.close()
+    write_tables(tmp_path)
     damage(tmp_path)
     fold = RocksFold(tmp_path)
     with pytest.raises(DataCorrupt):
@@ -141,10 +128,7 @@ def test_damage_once_detected_is_reported_at_every_open(tmp_path: Path) -> None:
 
 
 def test_checking_open_detects_damage_before_any_read(tmp_path: Path) -> None:
-    fold = RocksFold(tmp_path)
-    fill(fold, 5_000)
-    fold.flush()
-    fold.close()
+    write_tables(tmp_path)
     RocksFold(tmp_path, checked_bytes=CHECKED_BYTES).close()
     damage(tmp_path)
     with pytest.raises(DataCorrupt):
@@ -155,10 +139,7 @@ def test_checking_open_detects_damage_before_any_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["gone", "cut", "flipped"])
 def test_open_reports_damaged_and_missing_files_and_removes_none(tmp_path: Path, name: str, how: str) -> None:
     path = tmp_path / "fold"
-    fold = RocksFold(path)
-    fill(fold, 5_000)
-    fold.flush()
-    fold.close()
+    write_tables(path)
     for file in [file for file in path.iterdir() if name in file.name]:
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 0xFF
@@ -237,10 +218,7 @@ def test_erase_runs_concurrently_with_the_folds_thread(tmp_path: Path) -> None:
 
 
 def test_damaged_table_is_not_erased_silently(tmp_path: Path) -> None:
-    fold = RocksFold(tmp_path)
-    fill(fold, 5_000)
-    fold.flush()
-    fold.close()
+    write_tables(tmp_path)
     damage(tmp_path)
     fold = RocksFold(tmp_path)
     with pytest.raises(FoldFailed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,8 +11,8 @@ from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Record
-from eddyline.store.storage.segment.reader import read_batch
 from tests.support.manual_clock import START_MS
+from tests.support.storage.segments import segment_reads
 from tests.support.store.simulated import (
     LOG_PLACES,
     LogPlace,
@@ -24,12 +23,6 @@ from tests.support.store.simulated import (
     rows,
     sim_store,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from eddyline.core.runtime.fs import File
-    from eddyline.store.storage.segment.footer import BatchEntry
 
 PLAIN = TopicConfig()
 EVERY = [*LOG_PLACES, None]
@@ -104,17 +97,11 @@ async def test_retention_is_enforced_before_the_search() -> None:
 
 
 async def test_only_pieces_that_may_match_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-
-    def counted(file: File, path: Path, entry: BatchEntry) -> Batch:
-        read.append(path)
-        return read_batch(file, path, entry)
-
     async with placed_store(LogPlace.SEGMENTS) as store:
         await filled(store, LogPlace.SEGMENTS)
         await store.stop()
         await store.start()
-        monkeypatch.setattr("eddyline.store.log_io.files.read_batch", counted)
+        read = segment_reads(monkeypatch)
         assert (await by_commit(store, 3), len(read)) == (4, 1)
         assert (await by_source(store, 45), len(read)) == (1, 2)
         assert (await by_source(store, 99), len(read)) == (6, 2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from eddyline.core.errors import CursorAhead, EpochMismatch, NotKv, TopicNotFound
@@ -12,14 +10,8 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Gap, GapReason
 from eddyline.store.read import key_history as history
-from eddyline.store.storage.segment.reader import read_batch
+from tests.support.storage.segments import segment_reads
 from tests.support.store.simulated import LOG_PLACES, LogPlace, PlacedStore, append, placed_store, puts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from eddyline.core.runtime.fs import File
-    from eddyline.store.storage.segment.footer import BatchEntry
 
 PLAIN = TopicConfig()
 
@@ -90,12 +82,6 @@ async def test_lost_seqs_are_a_gap_in_their_place(seals: bool) -> None:
 
 
 async def test_segments_without_the_key_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-
-    def counted(file: File, path: Path, entry: BatchEntry) -> Batch:
-        read.append(path)
-        return read_batch(file, path, entry)
-
     async with placed_store(LogPlace.SEGMENTS) as store:
         await store.link.create_topic("t", Kind.KV, PLAIN)
         for pairs in ([("k", "1"), ("l", "1")], [("m", "1")], [("k", "2")]):  # too few segments to be merged
@@ -103,7 +89,7 @@ async def test_segments_without_the_key_are_not_read(monkeypatch: pytest.MonkeyP
             await store.put()
         await store.stop()
         await store.start()
-        monkeypatch.setattr("eddyline.store.log_io.files.read_batch", counted)
+        read = segment_reads(monkeypatch)
         assert (await events(store, b"m"), len(read)) == ([3], 1)
         assert (await events(store), len(read)) == ([1, 4], 3)
 

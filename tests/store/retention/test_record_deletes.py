@@ -14,16 +14,13 @@ from eddyline.core.records.batch import Batch
 from eddyline.core.records.match import Match, MatchField, MatchKind
 from eddyline.core.records.record import Gap, GapReason, Record
 from eddyline.store.log.append import AppendRequest
-from eddyline.store.storage.segment.reader import read_batch
 from tests.support.models.history import read_items
+from tests.support.storage.segments import segment_reads
 from tests.support.store.simulated import LOG_PLACES, LogPlace, PlacedStore, append, placed_store, puts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from eddyline.core.runtime.fs import File
-    from eddyline.store.storage.segment.footer import BatchEntry
 
 BOTH_ENDS = [LogPlace.FRAMES, LogPlace.SEGMENTS, LogPlace.KILLED]
 
@@ -185,17 +182,11 @@ async def test_many_rows_are_several_deletes_each_complete(place: LogPlace, monk
 
 
 async def test_segments_that_cannot_hold_the_match_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-
-    def counted(file: File, path: Path, entry: BatchEntry) -> Batch:
-        read.append(path)
-        return read_batch(file, path, entry)
-
     async with placed_store(LogPlace.SEGMENTS) as store:
         await log_of(store, ["a", "b"], ["c"], ["b"])
         await store.stop()
         await store.start()  # nothing is in the cache
-        monkeypatch.setattr("eddyline.store.log_io.files.read_batch", counted)
+        read = segment_reads(monkeypatch)
         assert (await store.link.delete_records("t", match=tag("c"))).deleted_count == 1
         assert len(read) == 1
         assert (await store.link.delete_records("t", match=key(b"kb"))).deleted_count == 2

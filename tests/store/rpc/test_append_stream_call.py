@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.manual_clock import settle
 from tests.support.store.served import Gate, answers_of, refused, served_store
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     import grpc
@@ -36,6 +38,16 @@ MIB = 1 << 20
 
 def start(topic: str, epoch: int = 0, create: CreateIfMissing | None = None) -> AppendStreamRequest:
     return AppendStreamRequest(start=AppendStart(topic=topic, epoch=epoch, create=create))
+
+
+@asynccontextmanager
+async def stalled_store(folder: Path) -> AsyncIterator[tuple[ServedStore, Gate]]:
+    """Serve a store with topic `log` whose disk writes nothing until the gate is opened."""
+    disk = Gate()
+    async with served_store(folder / "store", disk=disk) as store:
+        await store.create("log", LOG)
+        disk.close()
+        yield store, disk
 
 
 async def staged_head(store: ServedStore, topic: str) -> int:
@@ -194,40 +206,28 @@ async def test_epoch_is_fixed_at_the_start(tmp_path: Path) -> None:
         assert await store.head("log") == 0
 
 
-async def test_sixteen_appends_are_read_ahead_of_their_answers(tmp_path: Path) -> None:
-    disk = Gate()
-    async with served_store(tmp_path / "store", disk=disk) as store:
-        await store.create("log", LOG)
-        disk.close()
-        call = store.log.AppendStream(iter([start("log"), *(append_step(keyless("x")) for _ in range(60))]))
-        await until_staged(store, "log", 16)
+@pytest.mark.parametrize(
+    ("appends", "staged_seq"),
+    [
+        pytest.param([append_step(keyless("x"))] * 60, 16, id="16 appends"),
+        pytest.param([append_step(*[Record(data=bytes(MIB))] * 5)] * 6, 20, id="16 MiB"),
+    ],
+)
+async def test_sixteen_appends_or_mebibytes_are_read_ahead_of_their_answers(
+    tmp_path: Path, appends: list[AppendStreamRequest], staged_seq: int
+) -> None:
+    async with stalled_store(tmp_path) as (store, disk):
+        call = store.log.AppendStream(iter([start("log"), *appends]))
+        await until_staged(store, "log", staged_seq)
         await settle(1_000)
-        assert await staged_head(store, "log") == 16
+        assert await staged_head(store, "log") == staged_seq
         disk.open()
         answers, reason = await answers_of(call)
-        assert (len(answers), reason) == (60, "")
-
-
-async def test_sixteen_mebibytes_are_read_ahead_of_their_answers(tmp_path: Path) -> None:
-    disk = Gate()
-    async with served_store(tmp_path / "store", disk=disk) as store:
-        await store.create("log", LOG)
-        disk.close()
-        large = append_step(*[Record(data=bytes(MIB))] * 5)
-        call = store.log.AppendStream(iter([start("log"), *[large] * 6]))
-        await until_staged(store, "log", 20)
-        await settle(1_000)
-        assert await staged_head(store, "log") == 20
-        disk.open()
-        answers, reason = await answers_of(call)
-        assert (len(answers), reason) == (6, "")
+        assert (len(answers), reason) == (len(appends), "")
 
 
 async def test_cancelled_stream_stops_reading_and_keeps_staged_appends(tmp_path: Path) -> None:
-    disk = Gate()
-    async with served_store(tmp_path / "store", disk=disk) as store:
-        await store.create("log", LOG)
-        disk.close()
+    async with stalled_store(tmp_path) as (store, disk):
         call = store.log.AppendStream(iter([start("log"), *(append_step(keyless("x")) for _ in range(60))]))
         await until_staged(store, "log", 16)
         tasks = {getattr(task.get_coro(), "__qualname__", ""): task for task in asyncio.all_tasks()}
@@ -241,10 +241,7 @@ async def test_cancelled_stream_stops_reading_and_keeps_staged_appends(tmp_path:
 
 
 async def test_expired_stream_is_cut_by_its_deadline(tmp_path: Path) -> None:
-    disk = Gate()
-    async with served_store(tmp_path / "store", disk=disk) as store:
-        await store.create("log", LOG)
-        disk.close()
+    async with stalled_store(tmp_path) as (store, disk):
         call = store.log.AppendStream(iter([start("log"), append_step(keyless("x"))]), timeout=0.2)
         assert await answers_of(call) == ([], "DEADLINE")
         disk.open()
@@ -252,10 +249,7 @@ async def test_expired_stream_is_cut_by_its_deadline(tmp_path: Path) -> None:
 
 
 async def test_stopping_store_answers_staged_appends_and_ends_the_stream(tmp_path: Path) -> None:
-    disk = Gate()
-    async with served_store(tmp_path / "store", disk=disk) as store:
-        await store.create("log", LOG)
-        disk.close()
+    async with stalled_store(tmp_path) as (store, disk):
         call = store.log.AppendStream()
         await call.write(start("log"))
         await call.write(append_step(keyless("x")))

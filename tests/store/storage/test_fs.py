@@ -297,6 +297,18 @@ def test_real_files_and_directories_are_for_their_owner_only(tmp_path: Path) -> 
     assert layout.identity.stat().st_mode & 0o777 == 0o600
 
 
+def check_read_only(path: Path, *, new: Path) -> None:
+    """Check that a file can be read but not written, and that `new` cannot be created."""
+    fs = RealFs()
+    file = fs.open(path)
+    assert file.pread(4, 0) == b"kept"
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        file.pwritev([b"lost"], 0)
+    file.close()
+    with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+        fs.open(new, create=True)
+
+
 def test_real_file_that_opens_read_only_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"kept")
     kernel_open = os.open
@@ -307,14 +319,7 @@ def test_real_file_that_opens_read_only_is_readable(tmp_path: Path, monkeypatch:
         return kernel_open(path, flags, mode)
 
     monkeypatch.setattr(os, "open", open_read_only)
-    fs = RealFs()
-    file = fs.open(tmp_path / "file")
-    assert file.pread(4, 0) == b"kept"
-    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
-        file.pwritev([b"lost"], 0)
-    file.close()
-    with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
-        fs.open(tmp_path / "file", create=True)
+    check_read_only(tmp_path / "file", new=tmp_path / "file")
 
 
 def test_real_file_on_a_disk_that_became_read_only_is_readable(tmp_path: Path) -> None:
@@ -327,13 +332,7 @@ def test_real_file_on_a_disk_that_became_read_only_is_readable(tmp_path: Path) -
         file.pwritev([b"kept"], 0)
         file.close()
         subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
-        file = fs.open(path)
-        assert file.pread(4, 0) == b"kept"
-        with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
-            file.pwritev([b"lost"], 0)
-        file.close()
-        with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
-            fs.open(tmp_path / "new", create=True)
+        check_read_only(path, new=tmp_path / "new")
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
 

@@ -1,4 +1,4 @@
-"""Clients of one address, which every role is at, and that never wait between tries."""
+"""Clients of given addresses, which by default never wait between tries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from eddyline.client.connect import Client
 from eddyline.client.transport.topology import Channels, Topology
 from eddyline.core.runtime.clock import SystemClock
+from tests.support.delivery.scripted_roles import ScriptedDelivery, scripted_server
 from tests.support.store.scripted_shard import scripted_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from eddyline.core.auth.caller_channel import CallerAccess
     from eddyline.core.runtime.clock import Clock
+    from tests.support.delivery.scripted_roles import WatchScript
     from tests.support.store.scripted_shard import ScriptedShard
 
 
@@ -30,16 +33,42 @@ async def client_of(
     address: str, *, clock: Clock | None = None, random_source: random.Random | None = None
 ) -> AsyncIterator[Client]:
     """A client of a store at this address."""
-    channels = Channels()
+    async with client_at(Topology("test", (address,), (), ()), clock=clock, random_source=random_source) as client:
+        yield client
+
+
+@asynccontextmanager
+async def client_at(
+    topology: Topology,
+    *,
+    access: CallerAccess | None = None,
+    clock: Clock | None = None,
+    random_source: random.Random | None = None,
+    seeds: tuple[str, ...] = (),
+) -> AsyncIterator[Client]:
+    """A client of a topology's roles. None = no credentials, the system's clock, no wait between tries."""
+    channels = Channels(access)
     try:
         yield Client(
-            Topology("test", (address,), (), ()),
+            topology,
             channels=channels,
             clock=clock if clock is not None else SystemClock(),
-            random_source=random_source if random_source is not None else NoJitter(),
+            random_source=random_source if random_source is not None else NoJitter(1),
+            seeds=seeds,
         )
     finally:
         await channels.close()
+
+
+@asynccontextmanager
+async def watching(*scripts: WatchScript, clock: Clock | None = None) -> AsyncIterator[tuple[Client, ScriptedDelivery]]:
+    """A client of a delivery whose watches follow scripts, and that delivery."""
+    delivery = ScriptedDelivery(list(scripts))
+    async with (
+        scripted_server(delivery=delivery) as address,
+        client_at(Topology("test", (address,), (), (address,)), clock=clock) as client,
+    ):
+        yield client, delivery
 
 
 @asynccontextmanager

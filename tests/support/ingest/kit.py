@@ -27,6 +27,7 @@ from eddyline.ingest.copy.position import decode_position, revision_of
 from eddyline.ingest.resync.stream_audit import AUDIT_INTERVAL_S
 from eddyline.ingest.role import SERVICES, IngestRole, add_services
 from eddyline.ingest.sources.creation import create_source
+from tests.support.nats.server import running_nats
 from tests.support.sim.cut_link import CutLink
 from tests.support.store.real import real_store
 
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from eddyline.core.model.source import SourceInfo
+    from eddyline.core.records.batch import Batch
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.ingest.sources.sources_file import SourcesFile
     from eddyline.store.shard.shard import Shard
+    from tests.support.nats.server import NatsServer
 
 LEASE_MS: Final = 600
 LEASE_MS_LONG: Final = 60_000
@@ -57,6 +60,16 @@ class SourceKit:
         self.client = client
         self.js: JetStreamContext = client.jetstream()
         self.link = link
+
+    async def make_bucket(self, name: str, *, history: int = 64) -> KeyValue:
+        """Create a bucket."""
+        return await self.js.create_key_value(KeyValueConfig(bucket=name, history=history))
+
+    async def make_copied_bucket(self, name: str, *, history: int = 64) -> KeyValue:
+        """Create a bucket and source `s`, which copies it into topic `t`."""
+        bucket = await self.make_bucket(name, history=history)
+        await self.define(SourceDefinition("s", "t", name))
+        return bucket
 
     async def define(self, definition: SourceDefinition) -> None:
         """Create a source and its topics."""
@@ -140,6 +153,14 @@ class SourceKit:
 
         await self.until(holds)
 
+    async def move(self, source: str, position: bytes, batch: Batch | None = None) -> None:
+        """Store another position, with records, as a holder of the newest lease would."""
+        info = await self.link.get_source(source)
+        fence = info.fence or (await self.link.acquire_lease(source, holder="test", lease_ms=LEASE_MS_LONG)).fence
+        await self.link.apply_batch(source, fence=fence, previous=info.position, new=position, batch=batch)
+        if not info.fence:
+            await self.link.release_lease(source, fence=fence)
+
     async def items(self, topic: str) -> list[Record | Gap]:
         """Every record and gap of a topic's log."""
         found: list[Record | Gap] = []
@@ -199,6 +220,14 @@ class BucketKit:
         )
         return await self.js.create_key_value(config)
 
+    async def make_copied_bucket(
+        self, *, history: int = 64, ttl: float | None = None, limit_marker_ttl: float | None = None
+    ) -> KeyValue:
+        """Create the bucket and its source."""
+        bucket = await self.make_bucket(history=history, ttl=ttl, limit_marker_ttl=limit_marker_ttl)
+        await self.make_source()
+        return bucket
+
     async def make_source(self) -> None:
         """Create the source and its topic."""
         await self._sources.define(SourceDefinition(name=self.bucket, topic=self.bucket, bucket=self.bucket))
@@ -257,12 +286,7 @@ class BucketKit:
 
     async def move(self, position: bytes, *, source: str = "") -> None:
         """Store another position, as a holder of the newest lease would."""
-        name = source or self.bucket
-        info = await self.store.get_source(name)
-        fence = info.fence or (await self.store.acquire_lease(name, holder="test", lease_ms=LEASE_MS_LONG)).fence
-        await self.store.apply_batch(name, fence=fence, previous=info.position, new=position, batch=None)
-        if not info.fence:
-            await self.store.release_lease(name, fence=fence)
+        await self._sources.move(source or self.bucket, position)
 
     async def consumers(self) -> list[str]:
         """Names of the stream's consumers, from the server."""
@@ -318,6 +342,14 @@ async def bucket_kit(url: str, directory: Path, bucket: str) -> AsyncIterator[Bu
     reconnected = asyncio.Event()
     async with source_kit(url, directory, reconnected=reconnected) as sources:
         yield BucketKit(sources, bucket, reconnected)
+
+
+@asynccontextmanager
+async def breakable_kit(folder: Path, *, config: str = "") -> AsyncIterator[tuple[NatsServer, BucketKit]]:
+    """A kit for bucket `b` with a server of its own, which a test may break."""
+    with running_nats(folder, config=config) as server:
+        async with bucket_kit(server.url, folder, "b") as kit:
+            yield server, kit
 
 
 @asynccontextmanager

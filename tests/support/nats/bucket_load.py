@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+import nats
 import nats.errors
 import nats.js.errors
+from nats.js.api import KeyValueConfig
 
 from eddyline.core.records.record import Op
 
@@ -102,3 +104,14 @@ async def check_copied_once(kit: BucketKit, load: BucketLoad) -> None:
     missing = sorted(load.acknowledged.keys() - stored.keys())
     assert not missing, f"{len(missing)} of {len(load.acknowledged)} acknowledged revisions are missing: {missing[:10]}"
     assert {revision: stored[revision] for revision in load.acknowledged} == load.acknowledged
+
+
+async def fill_bucket(url: str, bucket: str, count: int) -> None:
+    """Create a bucket with so many keys."""
+    client = await nats.connect(url)
+    try:
+        values = await client.jetstream().create_key_value(KeyValueConfig(bucket=bucket, history=1))
+        for number in range(count):
+            await values.put(f"k{number}", b"v")
+    finally:
+        await client.close()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -84,13 +85,15 @@ class NatsServer:
             self._process = None
 
 
-def running(folder: Path, *, config: str = "") -> Iterator[NatsServer]:
-    """A server for the life of a fixture."""
+@contextmanager
+def running_nats(folder: Path, *, config: str = "") -> Iterator[NatsServer]:
+    """Run a server in a folder. A test may leave it frozen or killed."""
     server = NatsServer(folder, config=config)
     server.start()
     try:
         yield server
     finally:
+        server.thaw()
         server.stop()
 
 

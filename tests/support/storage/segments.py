@@ -17,8 +17,10 @@ from tests.support.sim.fs import SimFs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eddyline.core.runtime.fs import Fs
-    from eddyline.store.storage.segment.footer import Compression, Footer
+    import pytest
+
+    from eddyline.core.runtime.fs import File, Fs
+    from eddyline.store.storage.segment.footer import BatchEntry, Compression, Footer
 
 PATH = Path("/seg.arrow")
 SOURCE = SegmentSource(10, "téléphone", "KV", 3, 7)
@@ -85,3 +87,15 @@ def golden_segment() -> bytes:
     fs = SimFs()
     written(fs, [golden_batch()], rows_max=3)
     return bytes_at(fs)
+
+
+def segment_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return a list that gets the path of every batch that a store reads from a segment from now on."""
+    paths: list[Path] = []
+
+    def noted(file: File, path: Path, entry: BatchEntry) -> Batch:
+        paths.append(path)
+        return read_batch(file, path, entry)
+
+    monkeypatch.setattr("eddyline.store.log_io.files.read_batch", noted)
+    return paths

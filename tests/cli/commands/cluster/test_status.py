@@ -18,7 +18,7 @@ from eddyline.store.stats import ShardStatus, Stage
 from tests.support.cluster.processes import store_server
 from tests.support.command_line import command_at, command_on_a_door
 from tests.support.ingest.served import served_ingest
-from tests.support.nats.server import NatsServer
+from tests.support.nats.server import running_nats
 from tests.support.store.scripted_shard import ScriptedShard
 
 if TYPE_CHECKING:
@@ -249,9 +249,7 @@ async def test_json_output_has_the_same_facts(monkeypatch: pytest.MonkeyPatch) -
 async def test_source_that_somebody_paused_is_a_row_and_a_trouble(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
-    try:
+    with running_nats(tmp_path / "nats") as server:
         async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
             await (await served.make_bucket()).put("k", b"v")
             await served.copies()
@@ -261,8 +259,6 @@ async def test_source_that_somebody_paused_is_a_row_and_a_trouble(
             await served.is_status("PAUSED")
             code, paused = await command.run("status")
             _, text = await command.text("status")
-    finally:
-        server.stop()
     (of_live,) = [one for one in live if "source" in one]
     assert (of_live["source"], of_live["state"], of_live["lag"]) == ("b", "LIVE", 0)
     assert not [one for one in live[-1]["troubles"] if "source" in one]  # type: ignore[attr-defined]

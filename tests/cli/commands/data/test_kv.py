@@ -20,7 +20,7 @@ from eddyline.core.runtime.clock import SystemClock, SystemHost
 from tests.support.cluster.processes import store_server
 from tests.support.command_line import command_at
 from tests.support.ingest.served import served_ingest
-from tests.support.nats.server import NatsServer
+from tests.support.nats.server import running_nats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,11 +43,9 @@ class Shell:
 
 
 async def test_values_from_argument_file_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
     file = tmp_path / "value"
     file.write_bytes(b"of a file\n\xff")
-    try:
+    with running_nats(tmp_path / "nats") as server:
         async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
             bucket = await served.make_bucket()
             run = Shell(served.address)
@@ -72,16 +70,12 @@ async def test_values_from_argument_file_and_stdin(tmp_path: Path, monkeypatch: 
             ] == 5
             assert (await run("purge", "b", "a/b"))["revision"] == 6
             assert len(await bucket.history("a/b")) == 1
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
 async def test_interrupted_wait_reports_the_write_as_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: Literal["text", "json"]
 ) -> None:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
     noted = asyncio.Event()
 
     class NotedStop(_Stop):
@@ -90,7 +84,7 @@ async def test_interrupted_wait_reports_the_write_as_done(
             noted.set()
 
     monkeypatch.setattr("eddyline.cli.commands.data.kv._Stop", NotedStop)
-    try:
+    with running_nats(tmp_path / "nats") as server:
         async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
             bucket = await served.make_bucket()
             await served.copies()
@@ -104,8 +98,6 @@ async def test_interrupted_wait_reports_the_write_as_done(
                 put.cancel()
             assert put.cancelled()
             assert (await bucket.get("k")).value == b"1"
-    finally:
-        server.stop()
     text = "written at revision 1, not applied yet: do not repeat it"
     if output == "text":
         assert (stream.getvalue(), capsys.readouterr().err) == ("", f"eddyline: {text}\n")
@@ -122,11 +114,9 @@ async def test_interrupted_wait_reports_the_write_as_done(
 async def test_get_of_a_copied_key_prints_nats_revision_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = NatsServer(tmp_path / "nats")
-    server.start()
     value = bytes(range(256))
     (tmp_path / "value").write_bytes(value)
-    try:
+    with running_nats(tmp_path / "nats") as server:
         async with store_server(tmp_path / "store") as store, served_ingest(server.url, store, "b") as served:
             bucket = await served.make_bucket()
             await bucket.put("other", b"1")
@@ -144,8 +134,6 @@ async def test_get_of_a_copied_key_prints_nats_revision_and_time(
             _, (of_topic,) = await command.run("get", "b", "k")
             assert (await command.run("kv", "get", "b", "none"))[0] == 1
             nats_time = (await bucket.get("k")).revision
-    finally:
-        server.stop()
     assert nats_time == 3
     assert (entry["revision"], entry["version"], entry["source"], entry["topic"]) == (3, 3, "b", "b")
     assert entry["time_ns"] == entry["source_ts_ns"]

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from eddyline.client.connect import Client
-from eddyline.client.transport.topology import Channels, Topology
+from eddyline.client.transport.topology import Topology
 from eddyline.core.auth.caller_channel import CallerAccess
 from eddyline.core.errors import SourceExists, SourceNotFound, TopicNotFound, WrongShard
 from eddyline.core.model.source import SourceDefinition
 from eddyline.core.model.topic import Kind, TopicConfig
-from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.runtime.settings import CommonSettings
 from eddyline.core.store_link.open import open_link
 from eddyline.core.store_link.sharded import ShardedLink, shards_of
@@ -24,7 +22,7 @@ from eddyline.v1 import apply_pb2, fold_pb2, log_pb2, segment_pb2, topic_pb2
 from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsRequest, StreamRecordsRequest
 from eddyline.v1.topic_pb2 import CreateTopicRequest, DeleteTopicRequest, GetTopicRequest, ListTopicsRequest, Topic
 from tests.store.rpc.requests import append_step, keyed, rows
-from tests.support.clients.clients import NoJitter
+from tests.support.clients.clients import client_at
 from tests.support.cluster.processes import free_address
 from tests.support.hang import HANG_S
 from tests.support.store.served import CLUSTER_ID, answers_of, refused, served_store
@@ -167,14 +165,9 @@ async def test_the_client_lists_every_topic_once(tmp_path: Path) -> None:
         names = sorted(topic_on(shard) for shard in range(SHARDS))
         for name in names:
             await pair[0].create(name, LOG)
-        channels = Channels(None)
-        topology = Topology(CLUSTER_ID, tuple(store.address for store in pair), (), ())
-        client = Client(topology, channels=channels, clock=SystemClock(), random_source=NoJitter())
-        try:
+        async with client_at(Topology(CLUSTER_ID, tuple(store.address for store in pair), (), ())) as client:
             for prefix in ("", "t"):
                 assert [topic.name async for topic in client.list_topics(prefix)] == names
-        finally:
-            await channels.close()
 
 
 async def test_a_call_that_was_forwarded_already_is_never_forwarded_again(tmp_path: Path) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from eddyline.cli.access import tls_cause
+from eddyline.cli.command import CONNECT_S
 from eddyline.cli.errors import failure_line
 from eddyline.cli.main import parse_arguments
 from eddyline.core.auth.caller_channel import CallerAccess
 from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, NotReady, RecordTooLarge
 from eddyline.core.tls.files import Certificate, ClientTls
 from tests.support.certificates import Authority
-from tests.support.command_line import command_on_a_store
+from tests.support.command_line import Command, command_on_a_store
+from tests.support.manual_clock import ManualClock, pass_time_until
 from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
@@ -78,12 +79,17 @@ def test_missing_answer_advises_by_cause_and_credentials(said: str, access: Call
 
 async def test_tls_against_a_plain_store_advises_to_drop_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
+    # The command tries for seconds; a clock that a test advances shortens its waits, not its calls.
+    clock = ManualClock()
     async with served_store(tmp_path / "data") as store:
-        words = ("-m", "eddyline.cli", "status", "--cluster", store.address, "--tls-ca", str(authority.own.certificate))
-        command = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=asyncio.subprocess.PIPE)
-        _, said = await command.communicate()
-    assert command.returncode == 1
-    assert "it uses no TLS: leave out --tls-ca" in said.decode()
+        command = Command(store.address, clock)
+        with pytest.RaisesGroup(NotReady) as refused:
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(command.run("status", "--tls-ca", str(authority.own.certificate)))
+                await pass_time_until(running, clock, CONNECT_S)
+    (error,) = refused.value.exceptions
+    assert isinstance(error, NotReady)
+    assert "it uses no TLS: leave out --tls-ca" in failure_line(error)
 
 
 async def test_delete_record_that_was_read_goes_in_again_with_its_data(

@@ -20,13 +20,14 @@ from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.server.server import make_server
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.hang import HANG_S
+from tests.support.manual_clock import ManualClock, pass_time_until
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from eddyline.cli.local_cluster.readiness import nats_is_ready, nats_name, role_is_ready
-from eddyline.cli.local_cluster.supervisor import Supervisor
+    from eddyline.cli.local_cluster.supervisor import Supervisor
+    from eddyline.core.runtime.clock import Clock
 
 STAYS = """
 import signal, sys
@@ -84,9 +85,11 @@ def program(name: str, code: str, **variables: str) -> ProcessSpec:
     return ProcessSpec(name, (sys.executable, "-c", code), "nowhere", ready, variables)
 
 
-def running(data: Path, told: Told, *stages: list[ProcessSpec]) -> AbstractAsyncContextManager[Supervisor]:
+def running(
+    data: Path, told: Told, *stages: list[ProcessSpec], clock: Clock | None = None
+) -> AbstractAsyncContextManager[Supervisor]:
     (data / "logs").mkdir(exist_ok=True)
-    return supervised(stages, data=data, clock=SystemClock(), random_source=NoJitter(1), tell=told)
+    return supervised(stages, data=data, clock=clock or SystemClock(), random_source=NoJitter(1), tell=told)
 
 
 def is_alive(pid: int) -> bool:
@@ -260,12 +263,19 @@ async def test_start_that_gets_on_is_waited_for_and_one_that_does_not_is_given_u
     async def never(_pid: int) -> bool:
         return False
 
-    told = Told()
-    with pytest.raises(CommandError, match="is not ready and made no progress for 2 s"):
-        async with running(
-            tmp_path, told, [ProcessSpec("a", (sys.executable, "-c", STAYS), "nowhere", never, {}, progress)]
-        ):
-            pass
+    clock, told = ManualClock(), Told()
+    spec = ProcessSpec("a", (sys.executable, "-c", STAYS), "nowhere", never, {}, progress)
+
+    async def start() -> None:
+        async with running(tmp_path, told, [spec], clock=clock):
+            raise AssertionError("it is never ready")
+
+    given_up = pytest.RaisesExc(CommandError, match="is not ready and made no progress for 2 s")
+    with pytest.RaisesGroup(given_up):
+        async with asyncio.TaskGroup() as group:
+            starting = group.create_task(start())
+            await told.until("a", "started")
+            await pass_time_until(starting, clock, 0.05)
     notes = [event.detail for event in told.events if event.kind == "note"]
     assert (len(notes), notes[-1]) == (9, "recovering, 9KiB done")
 

@@ -121,7 +121,7 @@ async def test_a_topic_made_again_after_the_load_is_refused(spark: SparkSession,
             await count_of(frame)
         await client.create_topic("routes", Kind.LOG)
         await append_all(client, "routes", plain_records(20))
-        with pytest.raises(PySparkException, match="the topic was deleted and created again"):
+        with pytest.raises(PySparkException, match="it was deleted and recreated"):
             await count_of(frame)
 
 

@@ -88,5 +88,5 @@ async def test_a_loss_ends_a_stream_until_a_policy_is_set(spark: SparkSession, t
         assert seqs_in(tmp_path) == [*range(1, 11), *range(25, 31)]
         await client.delete_topic("routes")
         await client.create_topic("routes", Kind.LOG)
-        with pytest.raises(StreamingQueryException, match=r"topic routes of epoch 1.*made again.*new checkpoint"):
+        with pytest.raises(StreamingQueryException, match=r"topic routes of epoch 1.*recreated.*new checkpoint"):
             await asyncio.to_thread(drain, spark, address, tmp_path)

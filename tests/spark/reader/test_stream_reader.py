@@ -116,7 +116,7 @@ async def test_a_topic_made_again_or_set_back_ends_it_and_gives_advice(tmp_path:
             await asyncio.to_thread(reader.latestOffset, ahead, ALL)
         await client.delete_topic("a")
         await client.create_topic("a", Kind.LOG)
-        with pytest.raises(EpochMismatch, match=r"topic a of epoch 1.*made again.*new checkpoint"):
+        with pytest.raises(EpochMismatch, match=r"topic a of epoch 1.*recreated.*new checkpoint"):
             await asyncio.to_thread(reader.latestOffset, start, ALL)
         reader.stop()
 

@@ -9,10 +9,11 @@ import pytest
 
 from eddyline.cli.access import tls_cause
 from eddyline.cli.command import CONNECT_S
-from eddyline.cli.errors import failure_line
+from eddyline.cli.errors import CommandError, failure_line
+from eddyline.cli.local_cluster.away import unreachable_error
 from eddyline.cli.main import parse_arguments
 from eddyline.core.auth.caller_channel import CallerAccess
-from eddyline.core.errors import BatchTooLarge, EddylineError, NotKv, NotReady, RecordTooLarge
+from eddyline.core.errors import BatchTooLarge, BucketNotFound, EddylineError, NotKv, NotReady, RecordTooLarge
 from eddyline.core.tls.files import Certificate, ClientTls
 from tests.support.certificates import Authority
 from tests.support.command_line import Command, command_on_a_store
@@ -42,6 +43,49 @@ async def test_append_over_a_cap_names_limit_and_setting(tmp_path: Path, monkeyp
     assert "the limit is the same for every topic: split the record" in line
     assert "raise the cap with `eddyline topic update`" in failure_line(full.value)
     assert "several calls" in failure_line(BatchTooLarge("more than 10000 records"))
+
+
+@pytest.mark.parametrize(
+    ("origin", "line"),
+    [
+        (
+            "--cluster",
+            "the port a:4222, which --cluster names, does not speak gRPC (give the address of an Eddyline role)",
+        ),
+        ("EDDYLINE_ADDRESS", "the port a:4222, which EDDYLINE_ADDRESS names, does not speak gRPC (give the address"),
+    ],
+)
+def test_port_of_another_protocol_is_named(origin: str, line: str) -> None:
+    error = NotReady("the port 127.0.0.1:4222 does not speak gRPC")
+    error.unanswered = True
+    assert line in failure_line(unreachable_error("a:4222", origin, error, CallerAccess()))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "advice"),
+    [
+        ({"bucket": "b"}, "create the bucket with `nats kv add NAME --history 64`"),
+        ({"stream": "s"}, "create the stream with `nats stream add NAME`"),
+    ],
+)
+def test_missing_bucket_or_stream_says_how_to_create_it(metadata: dict[str, str], advice: str) -> None:
+    line = failure_line(BucketNotFound("NATS has none", **metadata), verb="kv put")
+    assert f"({advice}, or delete its source with `eddyline source delete`)" in line
+
+
+async def test_file_that_is_too_large_for_a_value_is_advised_to_be_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 2_000_000)
+    async with command_on_a_store(tmp_path / "data", monkeypatch) as command:
+        with pytest.raises(CommandError, match=r"large is longer than [0-9]+ bytes") as refused:
+            await command.run("append", "log", "--file", str(tmp_path / "large"))
+        with (tmp_path / "large").open() as file:
+            monkeypatch.setattr("sys.stdin", file)
+            with pytest.raises(CommandError, match="standard input is longer than") as of_stdin:
+                await command.run("append", "log", "--file", "-")
+    assert refused.value.advice == of_stdin.value.advice
+    assert "split it, or store a reference to the data" in refused.value.advice
 
 
 def test_stream_source_gets_no_kv_advice() -> None:

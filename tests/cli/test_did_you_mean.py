@@ -74,7 +74,7 @@ def test_words_too_many_are_refused(line: str, capsys: pytest.CaptureFixture[str
 def test_misspelt_field_of_a_json_line_is_answered_likewise() -> None:
     with pytest.raises(CommandError, match=r"unknown field 'dta' \(did you mean data"):
         record_from_json(b'{"dta": "x"}', Record())
-    with pytest.raises(CommandError, match=r"unknown field 'xyzzy':"):
+    with pytest.raises(CommandError, match=r"unknown field 'xyzzy'; fields are key, "):
         record_from_json(b'{"xyzzy": "x"}', Record())
 
 

@@ -171,7 +171,7 @@ def test_missing_cluster_is_one_line_with_advice(
 def test_errors_are_one_line_with_reason_and_advice() -> None:
     assert failure_line(TopicNotFound("no topic 'x'\n")) == (
         "eddyline: TOPIC_NOT_FOUND: no topic 'x' (list topics with `eddyline topic list`, "
-        "create one with `eddyline topic create NAME`)"
+        "create one with `eddyline topic create NAME` (add `--kind kv` for a KV topic))"
     )
     assert failure_line(CommandError("broken")) == "eddyline: broken"
 
@@ -242,7 +242,7 @@ async def test_refusals_come_out_as_errors(tmp_path: Path, monkeypatch: pytest.M
         await command.run("append", "kv", "x", "--key", "k", "--create", "kv")
         with pytest.raises(KeyRequired):
             await command.run("append", "kv", "x")
-        with pytest.raises(TopicExists):
+        with pytest.raises(TopicExists, match="kv exists: kind KV, durability DISK"):
             await command.run("topic", "create", "kv")
 
 

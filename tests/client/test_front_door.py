@@ -7,7 +7,7 @@ import asyncio
 import subprocess
 import sys
 import traceback
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from eddyline.client import Kind, MetaEntry, Op, Record, connect, errors
 from tests.support.store.served import served_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from eddyline.client import Client
 
@@ -134,11 +134,79 @@ async def test_an_unhandled_error_ends_with_the_commands_advice(tmp_path: Path) 
     assert "eddyline topic create" in "".join(traceback.format_exception(caught.value)).splitlines()[-1]
 
 
+CALLS: dict[str, tuple[bool, Callable[[Client], Awaitable[object]]]] = {
+    "put": (True, lambda client: client.put("t", b"a", b"1")),
+    "delete": (True, lambda client: client.delete("t", b"a")),
+    "get": (True, lambda client: client.get("t", b"a")),
+    "get_at": (True, lambda client: client.get_at("t", b"a", at_seq=1)),
+    "history": (True, lambda client: anext(aiter(client.history("t", b"a")))),
+    "range": (True, lambda client: anext(aiter(client.range("t")))),
+    "settle_fold": (True, lambda client: client.settle_fold("t")),
+    "verify_fold": (True, lambda client: anext(aiter(client.verify_fold("t")))),
+    "append": (False, lambda client: client.append("t", [Record(data=b"1")])),
+    "read": (False, lambda client: anext(aiter(client.read("t")))),
+    "get_topic": (False, lambda client: client.get_topic("t")),
+}
+"""By name: whether the call needs a KV topic, and the call."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_advice_for_a_missing_topic_creates_one_of_the_kind_that_the_call_needs(
+    name: str, tmp_path: Path
+) -> None:
+    needs_kv, call = CALLS[name]
+    async with connected(tmp_path) as client:
+        with pytest.raises(errors.TopicNotFound) as missing:
+            await call(client)
+    creates = "NAME --kind kv`" if needs_kv else "NAME` (add `--kind kv` for a KV topic)"
+    assert missing.value.advice.endswith(f"create one with `eddyline topic create {creates}")
+
+
+async def test_put_into_a_log_topic_advises_a_kv_topic(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        await client.create_topic("log", Kind.LOG)
+        with pytest.raises(errors.InvalidOp, match="must have op APPEND") as refused:
+            await client.put("log", b"a", b"1")
+    assert "`eddyline topic create NAME --kind kv`" in refused.value.advice
+
+
+@pytest.mark.parametrize("greeting", [b'INFO {"server_id":"x"}\r\n', b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+async def test_port_of_another_protocol_is_named_in_plain_words(greeting: bytes) -> None:
+    served: set[asyncio.Task[object]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        served.add(task)
+        writer.write(greeting)
+        with suppress(OSError):
+            while await reader.read(100):
+                pass
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as other:
+        address = "127.0.0.1:{1}".format(*other.sockets[0].getsockname())
+        with pytest.raises(errors.NotReady) as raised:
+            async with connect(address, timeout_s=0.5):
+                pass
+        await asyncio.wait(served)
+    assert raised.value.message == f"the port {address} does not speak gRPC"
+    assert raised.value.__notes__ == ["give the address of an Eddyline role"]
+
+
+async def test_address_at_which_nothing_listens_is_named() -> None:
+    with pytest.raises(errors.NotReady) as raised:
+        async with connect("127.0.0.1:1", timeout_s=0.5):
+            pass
+    assert raised.value.__notes__ == ["nothing listens at 127.0.0.1:1: start the cluster or correct the address"]
+    assert "the role is starting" in errors.NotReady("the store is recovering").advice
+
+
 async def test_of_a_group_each_error_has_its_advice(tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup) as caught:
         async with connected(tmp_path) as client, asyncio.TaskGroup() as group:
             group.create_task(client.put("nowhere", b"a", b"1"))
-    assert caught.value.exceptions[0].__notes__ == [errors.TopicNotFound("gone").advice]
+    assert caught.value.exceptions[0].__notes__ == [errors.TopicNotFound("gone", kvWanted=1).advice]
 
 
 def test_the_face_has_what_it_lists() -> None:

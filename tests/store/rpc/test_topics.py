@@ -120,7 +120,8 @@ async def test_second_create_is_refused_whatever_its_configuration(tmp_path: Pat
         error = await refused(
             store.topics.CreateTopic(CreateTopicRequest(topic=Topic(name="a", kind=LOG))), "TOPIC_EXISTS"
         )
-        assert error.metadata["topic"] == "a"
+        assert error.metadata == {"topic": "a", "kind": "KV", "durability": "DISK"}
+        assert error.message == "topic a exists: kind KV, durability DISK"
         assert (await store.topics.GetTopic(GetTopicRequest(topic="a"))).topic == made
 
 

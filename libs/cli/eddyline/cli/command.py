@@ -76,6 +76,7 @@ def add_verb(
         verb=parser.prog.partition(" ")[2],
         refuse=parser.error,
         flags=lambda: list(parser._option_string_actions),
+        hint=getattr(parser, "hint", str),
     )
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="json = one object a line (default: text)"

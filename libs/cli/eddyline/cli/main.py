@@ -23,6 +23,7 @@ from eddyline.cli.commands.topics import delete, export, fold, settle_fold, topi
 from eddyline.cli.demo import command as demo
 from eddyline.cli.drill import command as drill
 from eddyline.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError, exit_code_of, failure_line, known_cause
+from eddyline.cli.option_hints import option_hint
 from eddyline.cli.terminal.output import Output, ReaderGone, flushed_exit_code, print_error_lines
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.clock import SystemClock, SystemHost
@@ -80,6 +81,7 @@ _MEANT: Final = {
 """Verbs as other tools have them, and ours."""
 _NO_VERB: Final = "the following arguments are required: VERB"
 """argparse's message for a line that ends before its verb."""
+_MISSING: Final = "the following arguments are required"
 _NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _DESCRIPTION: Final = "Eddyline keeps what the stream leaves behind."
 
@@ -90,6 +92,16 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:  # what argparse takes
         super().__init__(*args, **options)
         self._negative_number_matcher = _NEGATIVE
+        self._words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Keep the words of this parser, which its errors give hints about."""
+        self._words = tuple(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def hint(self) -> str:
+        """Return the hint for an option that the verb does not have; empty = none."""
+        return option_hint(self, self._words)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -107,6 +119,8 @@ class Parser(argparse.ArgumentParser):
         """End with exit code 2, and usage and message on stderr."""
         if message == _NO_VERB:
             message = f"name a verb: `{self.prog} --help` says what each does, and `{self.prog} VERB --help` how"
+        elif message.startswith(_MISSING) and (hint := self.hint()):
+            message = f"{message}; {hint}"
         print_error_lines(f"{self.format_usage()}{self.prog}: error: {message}")
         self.exit(EXIT_USAGE)
 
@@ -139,7 +153,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     elif len(rest) == 1 and optional and not flags and getattr(arguments, optional) == not_given:
         setattr(arguments, optional, rest[0])
     elif rest:
-        question = did_you_mean(flags[0], arguments.flags()) if flags else ""
+        question = arguments.hint() or did_you_mean(flags[0], arguments.flags()) if flags else ""
         arguments.refuse(f"unrecognized arguments: {' '.join(rest)}{f'; {question}' if question else ''}")
     contradiction = arguments.contradiction(arguments) if "contradiction" in arguments else ""
     if contradiction:

@@ -26,7 +26,7 @@ from eddyline.client.read.key_reads import KeyReads
 from eddyline.client.read.read import ReadPlan, find_seq, read_log
 from eddyline.client.read.stream import StreamPlan, stream_log
 from eddyline.client.transport.advice_note import advising
-from eddyline.client.transport.call import CALL_TIMEOUT_S, Retry, call_once, traced
+from eddyline.client.transport.call import CALL_TIMEOUT_S, Retry, call_once, kv_topic_wanted, traced
 from eddyline.client.transport.checked import check_bytes, check_each_bytes
 from eddyline.client.transport.cluster_map import ClusterMap, Deliveries
 from eddyline.client.transport.items import Items
@@ -38,6 +38,7 @@ from eddyline.core.codec.calls import delete_result_from_pb, match_to_pb
 from eddyline.core.errors import EddylineError
 from eddyline.core.model.read import ALL_RECORDS, RecordFilter
 from eddyline.core.model.sharding import shard_of
+from eddyline.core.records.record import Op
 from eddyline.core.runtime.clock import SystemClock
 from eddyline.core.runtime.tasks import noop
 from eddyline.core.store_link.protocol import AppendResult
@@ -215,9 +216,10 @@ class Client(KeyReads, KeyWrites):
         for key, version in (expected_versions or {}).items():
             check_bytes(key=key, version=version)
             request.expected_versions.add(key=key, version=version)
-        return await append_records(
-            self._log(topic), request, retry=self._retry, timeout_s=timeout_s, traceparent=traceparent
-        )
+        with kv_topic_wanted(wanted=any(record.op != Op.APPEND for record in records)):
+            return await append_records(
+                self._log(topic), request, retry=self._retry, timeout_s=timeout_s, traceparent=traceparent
+            )
 
     @asynccontextmanager
     async def append_stream(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,11 +14,14 @@ _WHAT_TO_DO: Final = {
     "DEADLINE": f"try again in a moment; {_LOOK}",
     "STORE_UNREACHABLE": f"{_LOOK}; `eddyline up` keeps the logs of its stores in its folder, under logs",
     "NATS_UNREACHABLE": f"check that NATS runs at EDDYLINE_INGEST_NATS_URL; {_LOOK}",
-    "TOPIC_NOT_FOUND": "list topics with `eddyline topic list`, create one with `eddyline topic create NAME`",
+    "TOPIC_NOT_FOUND": "list topics with `eddyline topic list`, create one with `eddyline topic create NAME` (add "
+    "`--kind kv` for a KV topic)",
     "SOURCE_NOT_FOUND": "list sources with `eddyline source list`",
-    "TOPIC_EXISTS": "use it, or delete it with `eddyline topic delete NAME`",
+    "TOPIC_EXISTS": "use it if its kind and durability fit, or delete it with `eddyline topic delete NAME`",
     "SOURCE_EXISTS": "check it with `eddyline source get NAME`; `eddyline source update NAME` changes it",
     "NOT_KV": "only topics created with `--kind kv` have keys; read this one with `eddyline read`",
+    "INVALID_OP": "a LOG topic takes APPEND only; PUT, DELETE and PURGE need a KV topic: `eddyline topic create NAME "
+    "--kind kv`",
     "BATCH_TOO_LARGE": "append in several calls; each line of standard input is an append of its own",
     "KEY_REQUIRED": 'give one with --key, or "key" in JSON lines',
     "TOPIC_HAS_SOURCE": "write to its bucket instead",
@@ -35,7 +39,8 @@ _WHAT_TO_DO: Final = {
     "DISK_FLOOR": "free space on the store's disk; reads and deletes still work",
     "MEMORY_FULL": "try again in a moment",
     "TOO_MANY_SCANS": "try again when other scans have ended",
-    "BUCKET_NOT_FOUND": "create the bucket, or delete its source with `eddyline source delete`",
+    "BUCKET_NOT_FOUND": "create the bucket with `nats kv add NAME --history 64`, or delete its source with "
+    "`eddyline source delete`",
     "READ_ONLY": "check the disk, then restart the store",
     "COMMIT_UNKNOWN": "repeat it with the same --idempotency-key: it is applied at most once",
     "KEY_INVALID": "use a key that NATS allows; existing keys are copied without this check",
@@ -64,6 +69,7 @@ _BY_METADATA: Final = {
         "nameGiven": "check the name, and that this machine can resolve it",
         "addressGiven": "check that a role listens at this address, and that this machine can reach it",
         "folderGiven": "start the cluster with `eddyline up` and the same --data, or give --cluster HOST:PORT",
+        "notGrpc": "give the address of an Eddyline role",
         "roleAway": f"the other roles still serve; {_LOOK}",
         "noTls": "if the cluster uses TLS, give --tls-ca FILE (EDDYLINE_TLS_CA), and --tls-cert and --tls-key if it needs "
         f"a client certificate; otherwise {_LOOK}",
@@ -74,6 +80,13 @@ _BY_METADATA: Final = {
         "untrusted": "--tls-ca FILE (EDDYLINE_TLS_CA) must have the authority that signed the cluster's certificate, which "
         "must be for this name or address, and not expired",
         "noTlsThere": "it uses no TLS: leave out --tls-ca, --tls-cert, --tls-key, and unset EDDYLINE_TLS and EDDYLINE_TLS_*",
+        "refusedBy": "nothing listens at {refusedBy}: start the cluster or correct the address",
+    },
+    "TOPIC_NOT_FOUND": {
+        "kvWanted": "list topics with `eddyline topic list`, create one with `eddyline topic create NAME --kind kv`",
+    },
+    "BUCKET_NOT_FOUND": {
+        "stream": "create the stream with `nats stream add NAME`, or delete its source with `eddyline source delete`",
     },
     "NATS_UNREACHABLE": {
         "credentials": "correct the file of EDDYLINE_INGEST_NATS_CREDS_FILE (read at each attempt), or the user in "
@@ -92,12 +105,25 @@ _BY_METADATA: Final = {
         "limitBytes": "the limit is the same for every topic: split the record, or append a reference to the data",
     },
 }
-"""Advice for an error with several causes, by the metadata key that names the cause."""
+"""Advice for an error with several causes, by the metadata key that names the cause. `{key}` = that key's value."""
+
+NOT_GRPC: Final = "does not speak gRPC"
+"""In the message of a call to a port of another protocol, e.g. NATS's."""
+_REFUSED: Final = re.compile(r"ipv[46]:(\S+): .*Connection refused")
+"""gRPC's text for a port at which no process listens."""
 
 
-def advice_of(reason: str, metadata: Mapping[str, str]) -> str:
-    """Return the advice for an error; empty = none."""
+def advice_of(reason: str, metadata: Mapping[str, str], *, unanswered: str = "") -> str:
+    """Return the advice for an error; empty = none. `unanswered` = gRPC's message of a call without an answer."""
+    causes = {**metadata, **_causes_of_grpc(unanswered)}
     for metadata_key, advice in _BY_METADATA.get(reason, {}).items():
-        if metadata_key in metadata:
-            return advice
+        if metadata_key in causes:
+            return advice.replace(f"{{{metadata_key}}}", causes[metadata_key])
     return _WHAT_TO_DO.get(reason, "")
+
+
+def _causes_of_grpc(message: str) -> dict[str, str]:
+    if NOT_GRPC in message:
+        return {"notGrpc": "1"}
+    refused = _REFUSED.search(message)
+    return {"refusedBy": refused[1].replace("%5B", "[").replace("%5D", "]")} if refused else {}

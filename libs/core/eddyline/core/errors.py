@@ -54,7 +54,7 @@ class EddylineError(Exception):
     @property
     def advice(self) -> str:
         """Advice as the command prints it; empty = none."""
-        return advice_of(self.reason, self.metadata)
+        return advice_of(self.reason, self.metadata, unanswered=self.message if self.unanswered else "")
 
     def _number(self, key: str) -> int:
         return int(self.metadata.get(key, "0"))
@@ -264,7 +264,7 @@ class StreamOrder(EddylineError):
 
 
 class TopicNotFound(EddylineError):
-    """No topic of this name."""
+    """No topic of this name. Metadata: topic; kvWanted (set by the client: the call needs a KV topic)."""
 
     code, reason = Code.NOT_FOUND, "TOPIC_NOT_FOUND"
 
@@ -300,7 +300,7 @@ class ForeignSubjects(EddylineError):
 
 
 class TopicExists(EddylineError):
-    """A topic of this name exists."""
+    """A topic of this name exists. Metadata: topic, kind, durability."""
 
     code, reason = Code.ALREADY_EXISTS, "TOPIC_EXISTS"
 

@@ -56,7 +56,8 @@ async def test_values_are_read_without_a_cluster(path: Path, capsys: pytest.Capt
     code, said = await run("get", "--file", str(path), "co.uk")
     assert (code, json.loads(said)["data"], json.loads(said)["seq"]) == (0, "v2", 2)
     assert await run("get", "--file", str(path), "co", "no", output_format="text") == (1, "co  v1\n")
-    assert "KEY_NOT_FOUND: 'no'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"KEY_NOT_FOUND: {path} has no value for key 'no' (`eddyline edge range --file {path}` lists keys)" in error
 
 
 async def test_raw_value_has_no_line_end(path: Path) -> None:

@@ -10,15 +10,24 @@ from eddyline.core.model.read import EntryPage, FoldState, SeqFound
 from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.record import Gap, GapReason, Op, Record
-from tests.support.command_line import command_on_a_door
+from tests.support.command_line import command_on_a_door, command_on_a_store
 from tests.support.manual_clock import ManualClock
 from tests.support.store.scripted_shard import ScriptedShard
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 INFO = TopicInfo("t", 7, Kind.KV, TopicConfig(), 9, 5, "", 1, 4, 5, 320, 2)
 STATE = FoldState(9, 7)
+EMPTY = {
+    "history t 99": "the log of t keeps no record of key '99'",
+    "read t": "the log of t keeps no record",
+    "read t --tag x": "the log of t keeps no record that these filters select",
+    "ls t": "t has no live key",
+    "ls t a": "t has no live key that begins with 'a'",
+}
 REVISIONS = Batch.from_rows([Record(op=Op.PUT, key=b"k", data=b"1"), Record(op=Op.DELETE, key=b"k")]).with_seqs(5, 9)
 
 
@@ -44,13 +53,28 @@ async def test_as_of_prints_past_values(monkeypatch: pytest.MonkeyPatch, capsys:
         await command.run("get", "t", "k", "--at-time", "1970-01-01T00:00:01.5Z")
         door.scripts["entry_at"] = EntryPage(STATE, (None,))
         assert await command.text("get", "t", "k", "--at-time", "1") == (1, "")
-    assert "'k' was not live in t after record 9" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "t had no value for key 'k' after record 9 (`eddyline history t k` prints its revisions)" in error
     assert [options for _, _, options in door.asked] == [
         {"at_seq": 0},
         {"at_seq": 0},
         {"at_time_ms": 1_500},
         {"at_time_ms": 1},
     ]
+
+
+async def test_verbs_that_find_no_record_say_so_on_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with command_on_a_store(tmp_path, monkeypatch) as command:
+        await command.run("topic", "create", "t", "--kind", "kv")
+        for words, notice in EMPTY.items():
+            assert await command.run(*words.split()) == (0, [])
+            assert capsys.readouterr().err == f"eddyline: {notice}\n"
+        assert (await command.run("get", "t", "99"))[0] == 1
+    assert capsys.readouterr().err == (
+        "eddyline: KEY_NOT_FOUND: t has no value for key '99' (`eddyline ls t` lists keys)\n"
+    )
 
 
 async def test_find_by_time_or_time_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ async def test_get_of_a_copied_key_prints_nats_revision_and_time(
     assert of_topic["version"] == 3
     assert revisions[-1]["version"] == 3
     assert "PUT     revision 3 of 20" in history.splitlines()[-1]
-    assert "'none' of bucket b is not live in b" in capsys.readouterr().err
+    assert "'none' of bucket b has no value in b (`eddyline ls TOPIC` lists keys)" in capsys.readouterr().err
 
 
 def test_a_file_that_is_too_long_or_missing_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.access import tls_cause
 from eddyline.cli.local_cluster.find import ADDRESS_VARIABLE
+from eddyline.core.advice import NOT_GRPC
 from eddyline.core.errors import NotReady
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def unreachable_error(address: str, origin: str, error: NotReady, access: Caller
     is_given = origin in ("--cluster", ADDRESS_VARIABLE)
     if is_unresolved(error.message):
         return NotReady(f"{address} does not resolve here ({origin} names it)", **_causes(cause or "nameGiven"))
+    if NOT_GRPC in error.message:
+        return NotReady(f"the port {address}, which {origin} names, {NOT_GRPC}", notGrpc=1)
     where = f"{address}, which {origin} names" if is_given else f"{address}, where the cluster of {origin} was"
     said = f"no role answers at {where}: {plain_text(error.message)}"
     return NotReady(said, **_causes(cause or ("addressGiven" if is_given else "folderGiven")))
@@ -107,6 +110,8 @@ def _said(name: str, address: str, message: str) -> str:
 
 
 def _cause(message: str, access: CallerAccess) -> str:
+    if NOT_GRPC in message:
+        return "notGrpc"
     return UNRESOLVED if is_unresolved(message) else tls_cause(message, access) or "roleAway"
 
 

@@ -23,19 +23,37 @@ if TYPE_CHECKING:
     from eddyline.core.records.record import Record
 
 OPS: Final = {"append": Op.APPEND, "put": Op.PUT, "delete": Op.DELETE, "purge": Op.PURGE}
-_TAKEN: Final = frozenset({"op", "key", "key_base64", "data", "data_base64", "tag", "node", "meta"})
+_TAKEN: Final = ("key", "key_base64", "data", "data_base64", "op", "tag", "node", "meta")
 _PASSED_OVER: Final = frozenset({"seq", "ts_ms", "source_ts_ns", "version", "topic", "in_snapshot", "fold_seq"})
 _EXPECTED: Final = 'expected: {"key": "k", "data": "v"}; `eddyline append --help` has all fields'
+_JSON_FAULTS: Final = {
+    "Expecting value": "a value is missing here, or a text without its double quotes",
+    "Expecting property name enclosed in double quotes": "a field name in double quotes is missing here",
+    "Illegal trailing comma before end of object": "a comma before the closing brace",
+    "Expecting ':' delimiter": "a colon is missing here",
+    "Expecting ',' delimiter": "a comma or a closing bracket is missing here",
+    "Extra data": "more text after the end of the object",
+    "Unterminated string starting at": "the text that begins here has no closing quote",
+    "Invalid control character at": "a control character in a text; write it as an escape, e.g. \\n",
+    "Invalid \\escape": "an unknown escape; write a backslash as \\\\",
+    "Invalid \\uXXXX escape": "an escape \\u without four hex digits",
+}
+"""Messages of the json module in plain words."""
 _SHOWN: Final = 100
 """Characters of a wrong line that are shown."""
 
 
 class _WrongError(Exception):
-    """The fault of an object, as text."""
+    """The fault of an object, as text. `line` and `column` = its place in the text, from 1; 0 = none."""
+
+    def __init__(self, fault: str, *, line: int = 0, column: int = 0) -> None:
+        super().__init__(fault)
+        self.line = line
+        self.column = column
 
 
-def record_from_json(text: bytes, template: Record) -> Record:
-    """A record; what the object leaves out is the template's.
+def record_from_json(text: bytes, template: Record, *, line: int = 0) -> Record:
+    """A record; what the object leaves out is the template's. `line` = the text's number in the input; 0 = none.
 
     Raises:
         CommandError: not such an object.
@@ -44,26 +62,36 @@ def record_from_json(text: bytes, template: Record) -> Record:
         return _record(_object_of(text), template)
     except _WrongError as wrong:
         shown = text[:_SHOWN].decode("utf-8", "replace") + ("…" if len(text) > _SHOWN else "")
-        raise CommandError(f"not a JSON record: {wrong}: {shown}", _EXPECTED) from None
+        numbers = {"line": line or wrong.line, "column": wrong.column}
+        place = ", ".join(f"{name} {number}" for name, number in numbers.items() if number)
+        raise CommandError(f"{place}{': ' if place else ''}{wrong}: {shown}", _EXPECTED) from None
 
 
 def _object_of(text: bytes) -> dict[str, object]:
     try:
         # As text: of bytes json guesses the encoding, and takes some that are no UTF-8 for UTF-16.
         fields = json.loads(text.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise _WrongError(str(error)) from None
+    except json.JSONDecodeError as error:
+        fault = _JSON_FAULTS.get(error.msg, error.msg)
+        raise _WrongError(f"not JSON: {fault}", line=error.lineno if b"\n" in text else 0, column=error.colno) from None
+    except UnicodeDecodeError as error:
+        raise _WrongError(f"not UTF-8 at byte {error.start + 1}") from None
+    except RecursionError:
+        raise _WrongError("not a JSON record: its lists or objects are nested too deeply") from None
+    except ValueError as error:
+        raise _WrongError(f"not a JSON record: {error}") from None
     if not isinstance(fields, dict):
-        raise _WrongError("not an object")
+        raise _WrongError("not a JSON record: not an object")
     if "gap" in fields:
-        raise _WrongError("a gap, not a record")
+        raise _WrongError("not a JSON record: a gap")
     if "event" in fields:
-        raise _WrongError("an event of a watch, not a record")
-    unknown = sorted(fields.keys() - _TAKEN - _PASSED_OVER)
+        raise _WrongError("not a JSON record: an event of a watch")
+    unknown = sorted(fields.keys() - {*_TAKEN} - _PASSED_OVER)
     if unknown:
         question = did_you_mean(unknown[0], _TAKEN)
         meant = f" ({question})" if question else ""
-        raise _WrongError(f"unknown field {', '.join(map(repr, unknown))}{meant}")
+        named = f"unknown field{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}{meant}"
+        raise _WrongError(f"{named}; fields are {', '.join(_TAKEN)}")
     return fields
 
 

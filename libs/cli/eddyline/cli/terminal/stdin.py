@@ -29,45 +29,66 @@ DASH_REFUSED: Final = (
 """Most commands read standard input for `-`: who means that would find a dash stored and the input dropped."""
 
 
-async def stdin_lines() -> AsyncGenerator[bytes, None]:
-    """Lines without their ends.
+class LineTooLong(CommandError):
+    """A line of standard input has more than `LINE_BYTES_MAX` bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(f"a line is longer than {LINE_BYTES_MAX} bytes", "split it")
+
+
+async def stdin_lines(skip: int = 0) -> AsyncGenerator[bytes, None]:
+    """Lines without their ends, after the first `skip` lines, which may have any length.
 
     Raises:
-        CommandError: a line is too long, or standard input cannot be read.
+        LineTooLong. CommandError: standard input cannot be read.
     """
-    is_first = True
+    number = 0
     async with aclosing(_raw_lines()) as lines:
         async for line in lines:
+            number += 1
+            if number <= skip:
+                continue
             if len(line) > LINE_BYTES_MAX:
-                raise _too_long()
-            text = line.removeprefix(codecs.BOM_UTF8) if is_first else line
-            is_first = False
+                raise LineTooLong
+            text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if text.endswith(b"\n"):
                 text = text[:-1].removesuffix(b"\r")
             yield text
 
 
 async def _raw_lines() -> AsyncGenerator[bytes, None]:
+    """Yield lines with their ends; of a line above `LINE_BYTES_MAX` only its first bytes, still above that bound."""
     if sys.stdin is None:  # closed by whoever started us
         return
     if _is_file(sys.stdin.fileno()):
         with _reported():
             while line := sys.stdin.buffer.readline(LINE_BYTES_MAX + 1):
                 yield line
+                while len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
+                    line = sys.stdin.buffer.readline(LINE_BYTES_MAX + 1)
+                    if not line:
+                        break
         return
     async with _piped() as reader:
         while True:
-            try:
-                line = await reader.readline()
-            except ValueError:
-                raise _too_long() from None
+            line = await _piped_line(reader)
             if not line:
                 return
             yield line
 
 
-def _too_long() -> CommandError:
-    return CommandError(f"a line is longer than {LINE_BYTES_MAX} bytes", "split it")
+async def _piped_line(reader: asyncio.StreamReader) -> bytes:
+    first = b""
+    while True:
+        try:
+            line = await reader.readuntil()
+        except asyncio.IncompleteReadError as end:
+            line = end.partial
+        except asyncio.LimitOverrunError as overrun:
+            some = await reader.readexactly(overrun.consumed)
+            first = first or some[: LINE_BYTES_MAX + 1]
+            continue
+        return first or line
 
 
 async def stdin_value(bytes_max: int) -> bytes:
@@ -87,7 +108,7 @@ async def stdin_value(bytes_max: int) -> bytes:
             while len(found) <= bytes_max and (some := await reader.read(CHUNK_BYTES)):
                 found += some
     if len(found) > bytes_max:
-        raise CommandError(f"standard input is longer than {bytes_max} bytes", "that is the maximum of a value")
+        raise _value_too_long("standard input", bytes_max)
     return bytes(found)
 
 
@@ -105,8 +126,13 @@ async def value_of(path: Path, bytes_max: int) -> bytes:
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(content) > bytes_max:
-        raise CommandError(f"{path} is longer than {bytes_max} bytes", "that is the maximum of a value")
+        raise _value_too_long(str(path), bytes_max)
     return content
+
+
+def _value_too_long(what: str, bytes_max: int) -> CommandError:
+    advice = "that is the maximum of a value: split it, or store a reference to the data"
+    return CommandError(f"{what} is longer than {bytes_max} bytes", advice)
 
 
 def _is_file(descriptor: int) -> bool:

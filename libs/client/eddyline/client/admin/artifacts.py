@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, domain_errors
+from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, domain_errors, kv_topic_wanted
 from eddyline.client.transport.items import read_once
 from eddyline.core.codec.calls import artifact_from_pb, export_step_from_pb, import_step_from_pb
 from eddyline.v1 import fold_pb2
@@ -34,7 +34,7 @@ async def export_fold(
     request = fold_pb2.ExportFoldRequest(topic=topic, if_epoch=if_epoch)
     call = stub.ExportFold(request, timeout=ARTIFACT_TIMEOUT_S)
     try:
-        with domain_errors():
+        with kv_topic_wanted(), domain_errors():
             async for answer in call:
                 step = export_step_from_pb(answer)
                 if step is not None:
@@ -58,7 +58,7 @@ async def import_fold(
     request = fold_pb2.ImportFoldRequest(topic=topic, from_topic=from_topic, artifact=artifact, if_epoch=if_epoch)
     call = stub.ImportFold(request, timeout=ARTIFACT_TIMEOUT_S)
     try:
-        with domain_errors():
+        with kv_topic_wanted(), domain_errors():
             async for answer in call:
                 step = import_step_from_pb(answer)
                 if step is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.transport.call import call_once, domain_errors
+from eddyline.client.transport.call import call_once, domain_errors, kv_topic_wanted
 from eddyline.client.transport.items import read_once
 from eddyline.core.codec.calls import settled_from_pb, verify_step_from_pb
 from eddyline.v1 import fold_pb2
@@ -29,7 +29,7 @@ async def verify_fold(stub: FoldServiceStub, topic: str) -> AsyncGenerator[FoldC
     """
     call = stub.VerifyFold(fold_pb2.VerifyFoldRequest(topic=topic), timeout=CHECK_TIMEOUT_S)
     try:
-        with domain_errors():
+        with kv_topic_wanted(), domain_errors():
             async for answer in call:
                 step = verify_step_from_pb(answer)
                 if step is not None:
@@ -45,4 +45,5 @@ async def settle_fold(stub: FoldServiceStub, topic: str, *, if_epoch: int) -> Fo
         EddylineError: TopicNotFound, NotKv, EpochMismatch, DiskFloor, ReadOnly, CommitUnknown, DataCorrupt.
     """
     request = fold_pb2.SettleFoldRequest(topic=topic, if_epoch=if_epoch)
-    return settled_from_pb(await call_once(stub.SettleFold(request, timeout=CHECK_TIMEOUT_S)))
+    with kv_topic_wanted():
+        return settled_from_pb(await call_once(stub.SettleFold(request, timeout=CHECK_TIMEOUT_S)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from eddyline.client.transport.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors
+from eddyline.client.transport.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors, kv_topic_wanted
 from eddyline.client.transport.checked import check_bytes, check_each_bytes
 from eddyline.client.transport.items import Items, read_once
 from eddyline.core.codec.records import gap_from_pb, record_from_pb
@@ -42,7 +42,8 @@ async def get_entries(
     """
     check_each_bytes("keys", keys)
     request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq)
-    answer = await retry.run(lambda left_s: stub.BatchGetEntries(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
+    with kv_topic_wanted():
+        answer = await retry.run(lambda left_s: stub.BatchGetEntries(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
     entries = tuple(record_from_pb(maybe.entry) if maybe.HasField("entry") else None for maybe in answer.entries)
     return EntryPage(fold_state_from_pb(answer.state), entries)
 
@@ -68,7 +69,7 @@ async def range_entries(
     )
     call = stub.RangeEntries(request, timeout=RANGE_TIMEOUT_S)
     try:
-        with domain_errors():
+        with kv_topic_wanted(), domain_errors():
             async for answer in call:
                 for record in answer.rows.records:
                     yield record_from_pb(record)
@@ -92,7 +93,8 @@ async def get_entry_at(
     if at_time_ms is not None:
         request.at_time_ms = at_time_ms
     try:
-        answer = await retry.run(lambda left_s: stub.GetEntry(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
+        with kv_topic_wanted():
+            answer = await retry.run(lambda left_s: stub.GetEntry(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
     except KeyNotFound as error:
         point = error.metadata.get("foldSeq", "")
         return EntryPage(FoldState(int(point) if point.isdecimal() else 0, 0), (None,))
@@ -129,7 +131,8 @@ def key_history(
 
     async def begin() -> AsyncGenerator[Record | Gap, None]:
         if not request.epoch:
-            request.epoch = await epoch_now()
+            with kv_topic_wanted():
+                request.epoch = await epoch_now()
         async with aclosing(_revisions(stub, request, limited=limit > 0, retry=retry)) as items:
             async for item in items:
                 yield item
@@ -145,7 +148,7 @@ async def _revisions(
     while not limited or request.limit > 0:
         call = stub.KeyHistory(request, timeout=HISTORY_S)
         try:
-            with domain_errors():
+            with kv_topic_wanted(), domain_errors():
                 async for answer in call:
                     if answer.next_after_seq != request.after_seq:
                         tries.reset()

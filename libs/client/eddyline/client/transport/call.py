@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
-from eddyline.core.errors import BatchTooLarge, Code, EddylineError, NotReady
+from eddyline.core.errors import BatchTooLarge, Code, EddylineError, NotReady, TopicNotFound
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
@@ -87,6 +87,17 @@ def domain_errors() -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise NotReady("the connection was closed under the call") from None
+
+
+@contextmanager
+def kv_topic_wanted(*, wanted: bool = True) -> Iterator[None]:
+    """Around a call that only a KV topic answers: the advice for a missing topic is then to create one of that kind."""
+    try:
+        yield
+    except TopicNotFound as error:
+        if wanted:
+            error.metadata["kvWanted"] = "1"
+        raise
 
 
 class Retry:

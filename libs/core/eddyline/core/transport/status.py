@@ -10,6 +10,7 @@ itself rather than from a role: UNAVAILABLE and CANCELLED (the peer broke off) b
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]  # no py.typed in it
 
+from eddyline.core.advice import NOT_GRPC
 from eddyline.core.errors import CLASS_BY_REASON, Code, Deadline, EddylineError, NotReady
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _TRANSPORT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _BROKEN_OFF: Final = ("Internal error from Core", "Received RST_STREAM")
 """Messages of grpc.aio, with INTERNAL, for a call whose connection broke while it was being written to. A defect of our
 roles always has an `ErrorInfo`."""
+_OTHER_PROTOCOL: Final = re.compile(r"ipv[46]:(\S+): Failed parsing HTTP/2")
+"""gRPC's text for a peer whose first bytes are no HTTP/2, e.g. a NATS server or an HTTP/1 one."""
 
 
 class WireStatus(NamedTuple):
@@ -92,10 +96,18 @@ def passed_on(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError]) 
 
 def _error_of_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:
     if code in _TRANSPORT or (code is grpc.StatusCode.INTERNAL and message.startswith(_BROKEN_OFF)):
-        return _unanswered(unreachable(message))
+        return _unanswered(unreachable(_plain(message)))
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return _unanswered(Deadline(message))
     return _unknown_class(_CODES.get(code, Code.INTERNAL), code.name)(message)
+
+
+def _plain(message: str) -> str:
+    """Return gRPC's message, replaced by one plain sentence where the port is of another protocol."""
+    other = _OTHER_PROTOCOL.search(message)
+    if other is None:
+        return message
+    return f"the port {other[1].replace('%5B', '[').replace('%5D', ']')} {NOT_GRPC}"
 
 
 def _unanswered(error: EddylineError) -> EddylineError:

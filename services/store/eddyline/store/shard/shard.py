@@ -79,8 +79,11 @@ class Shard:
         check_config(config, kind)
         self._check_open()
         async with self._locks.hold(name):
-            if self._table.find(name) is not None:
-                raise TopicExists(f"topic {name} exists", topic=name)
+            existing = self._table.find(name)
+            if existing is not None:
+                kind_name, durability = existing.kind.name, existing.config.durability.name
+                message = f"topic {name} exists: kind {kind_name}, durability {durability}"
+                raise TopicExists(message, topic=name, kind=kind_name, durability=durability)
             return (await self._create(name, kind, config)).info()
 
     async def get_topic(self, name: str) -> TopicInfo:

@@ -7,14 +7,14 @@ A line's idempotency key is the run's id and the line's number, so blank lines c
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from eddyline.cli.errors import EXIT_OK, EXIT_USAGE, CommandError
+from eddyline.cli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandError
 from eddyline.cli.terminal.json_record import record_from_json
 from eddyline.cli.terminal.output import print_error
-from eddyline.cli.terminal.stdin import stdin_lines
+from eddyline.cli.terminal.stdin import LineTooLong, stdin_lines
 from eddyline.client.append.append_run import PATIENCE_S, NumberedRecord
-from eddyline.core.errors import EddylineError
+from eddyline.core.errors import BatchTooLarge, EddylineError, InvalidOp, KeyRequired, RecordTooLarge
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     from eddyline.client.connect import Client
     from eddyline.core.model.topic import Kind
     from eddyline.core.records.record import Record
+
+_LINE_FAULTS: Final = (RecordTooLarge, BatchTooLarge, KeyRequired, InvalidOp)
+"""Refusals that the same line gets again, however often it is appended."""
+
+
+class _LineError(CommandError):
+    """A line of standard input is not a record."""
+
+    def __init__(self, number: int, error: CommandError, message: str) -> None:
+        super().__init__(message, error.advice)
+        self.number = number
 
 
 async def append_lines(
@@ -45,13 +56,19 @@ async def append_lines(
     try:
         await run.run(_records(template, is_json=arguments.json, skip=arguments.skip))
     except CommandError as error:
-        message = f"{error.message}; {_how_far(run)}"
-        if not run.acknowledged:
-            raise CommandError(message, error.advice, exit_code=EXIT_USAGE) from None
-        raise CommandError(message, f"{error.advice}; correct it, then {_how_to_go_on(run, arguments.skip)}") from None
+        wrong_line = error.number if isinstance(error, _LineError) else 0
+        advice = [error.advice]
+        if wrong_line or run.acknowledged:
+            advice.append(_how_to_go_on(run, arguments.skip, wrong_line=wrong_line))
+        raise CommandError(
+            f"{error.message}; {_how_far(run)}",
+            "; ".join(filter(None, advice)),
+            exit_code=EXIT_FAILED if run.acknowledged else EXIT_USAGE,
+        ) from None
     except EddylineError as error:
         where = f"line {run.next_number}: " if run.next_number else ""
-        advice = [error.advice, _how_to_go_on(run, arguments.skip)]
+        wrong_line = run.next_number if isinstance(error, _LINE_FAULTS) else 0
+        advice = [error.advice, _how_to_go_on(run, arguments.skip, wrong_line=wrong_line)]
         raise CommandError(
             f"{where}{error.reason}: {error.message}; {_how_far(run)}", "; ".join(filter(None, advice))
         ) from None
@@ -69,19 +86,22 @@ async def append_lines(
 
 
 async def _records(template: Record, *, is_json: bool, skip: int) -> AsyncGenerator[NumberedRecord, None]:
-    number = 0
-    async for line in stdin_lines():
-        number += 1
-        if number <= skip or (is_json and not line.strip()):
-            continue
-        if not is_json:
-            yield NumberedRecord(number, template._replace(data=line))
-            continue
-        try:
-            record = record_from_json(line, template)
-        except CommandError as error:
-            raise CommandError(f"line {number}: {error.message}", error.advice) from None
-        yield NumberedRecord(number, record)
+    number = skip
+    try:
+        async for line in stdin_lines(skip):
+            number += 1
+            if is_json and not line.strip():
+                continue
+            if not is_json:
+                yield NumberedRecord(number, template._replace(data=line))
+                continue
+            try:
+                record = record_from_json(line, template, line=number)
+            except CommandError as error:
+                raise _LineError(number, error, error.message) from None
+            yield NumberedRecord(number, record)
+    except LineTooLong as error:
+        raise _LineError(number + 1, error, f"line {number + 1}: {error.message}") from None
 
 
 def _how_far(run: AppendRun) -> str:
@@ -90,8 +110,14 @@ def _how_far(run: AppendRun) -> str:
     return f"{lines} acknowledged{unknown}"
 
 
-def _how_to_go_on(run: AppendRun, skip: int) -> str:
-    """Advice that repeats nothing: the same numbers give the same keys, which settle what is unknown."""
+def _how_to_go_on(run: AppendRun, skip: int, *, wrong_line: int = 0) -> str:
+    """Return advice that repeats nothing: the same numbers give the same keys, which settle what is unknown.
+
+    `wrong_line` = number of the line that fails again as it is; all before it are stored. 0 = none is to blame.
+    """
     behind = run.acknowledged_number or skip
     settled = f" --idempotency-key {run.run_id}, within the topic's idempotency window" if run.unknown_count else ""
+    if wrong_line:
+        corrected = f" and use --skip {behind}" if behind else ""
+        return f"correct line {wrong_line}{corrected}, or leave it out with --skip {wrong_line}{settled}"
     return f"continue with the same input and --skip {behind}{settled}"

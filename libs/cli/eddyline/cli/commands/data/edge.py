@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -106,7 +107,8 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
         record = fold.get(os.fsencode(key))
         if record is None:
             missing += 1
-            print_error(f"KEY_NOT_FOUND: {key!r} is not live in {arguments.file}")
+            lists = shlex.join(["eddyline", "edge", "range", "--file", str(arguments.file)])
+            print_error(f"KEY_NOT_FOUND: {arguments.file} has no value for key {key!r} (`{lists}` lists keys)")
             continue
         if arguments.raw:
             context.output.raw(record.data or b"")

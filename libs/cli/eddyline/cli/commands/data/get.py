@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from eddyline.cli.command import add_verb, connected, count
@@ -59,11 +60,13 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
         page = await _page(client, arguments, keys)
     missing = 0
     past = arguments.at_seq is not None or arguments.at_time is not None
-    verb, when = ("was", f" after record {page.state.fold_seq}") if past else ("is", "")
+    verb, when = ("had", f" after record {page.state.fold_seq}") if past else ("has", "")
     for key, record in zip(arguments.keys, page.entries, strict=True):
         if record is None:
             missing += 1
-            print_error(f"KEY_NOT_FOUND: {key!r} {verb} not live in {arguments.topic}{when}")
+            advice = shlex.join(["eddyline", *(("history", arguments.topic, key) if past else ("ls", arguments.topic))])
+            lists = "prints its revisions" if past else "lists keys"
+            print_error(f"KEY_NOT_FOUND: {arguments.topic} {verb} no value for key {key!r}{when} (`{advice}` {lists})")
             continue
         if arguments.raw:
             context.output.raw(record.data or b"")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.cli.command import add_epoch, add_verb, connected, count, limit
 from eddyline.cli.errors import EXIT_OK
-from eddyline.cli.terminal.output import gap_fields, gap_line, record_fields, record_line
+from eddyline.cli.terminal.output import gap_fields, gap_line, print_error, record_fields, record_line
 from eddyline.core.records.record import Gap
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _MORE: Final = """
 
 Of a source's topic a line has NATS's revision and time too: the first time is that of the append here.
-What the log lost stands in its place as a gap: it may have held revisions of the key. No line at all: the log has none.
+What the log lost stands in its place as a gap: it may have held revisions of the key. If the log has none, a
+line on stderr says so.
 JSON (-o json), an object a revision or a gap, as `eddyline read` has it; of a source version is NATS's revision, and
 source_ts_ns its time."""
 
@@ -51,10 +52,15 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             after=Position(arguments.epoch, arguments.after),
             limit=arguments.limit,
         )
+        is_empty = True
         async with aclosing(revisions) as items:
             async for item in items:
+                is_empty = False
                 if isinstance(item, Gap):
                     context.output.print_result(gap_line(item), gap_fields(item))
                 else:
                     context.output.print_result(record_line(item, of_source=True), record_fields(item))
+    if is_empty:
+        after = f" after record {arguments.after}" if arguments.after else ""
+        print_error(f"the log of {arguments.topic} keeps no record of key {arguments.key!r}{after}")
     return EXIT_OK

@@ -71,7 +71,8 @@ async def get(arguments: argparse.Namespace, context: Context) -> int:
     ]
     if not found:
         topics = ", ".join(source.definition.topic for source in sources)
-        print_error(f"KEY_NOT_FOUND: {arguments.key!r} of bucket {bucket} is not live in {topics}")
+        advice = "`eddyline ls TOPIC` lists keys"
+        print_error(f"KEY_NOT_FOUND: {arguments.key!r} of bucket {bucket} has no value in {topics} ({advice})")
         return EXIT_FAILED
     revision, record, source = max(found, key=lambda one: one[0])
     if arguments.raw:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from eddyline.cli.command import add_verb, connected, limit
 from eddyline.cli.errors import EXIT_OK
-from eddyline.cli.terminal.output import record_fields
+from eddyline.cli.terminal.output import print_error, record_fields
 from eddyline.core.runtime.text import printable
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 async def run(arguments: argparse.Namespace, context: Context) -> int:
+    is_empty = True
     async with connected(arguments, context, topic=arguments.topic) as client:
         async for record in client.range(
             arguments.topic,
@@ -40,7 +41,12 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             after_key=os.fsencode(arguments.after),
             limit=arguments.limit,
         ):
+            is_empty = False
             key = printable(record.key)
             text = f"{key}  {printable(record.data, 200)}" if arguments.values else key
             context.output.print_result(text, record_fields(record))
+    if is_empty:
+        prefix = f" that begins with {arguments.prefix!r}" if arguments.prefix else ""
+        after = f" after {arguments.after!r}" if arguments.after else ""
+        print_error(f"{arguments.topic} has no live key{prefix}{after}")
     return EXIT_OK

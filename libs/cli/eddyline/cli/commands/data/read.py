@@ -60,6 +60,7 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
     )
     from eddyline.client.watch.events import Position
 
+    is_empty = True
     # On stderr for programs too: standard output is what `eddyline append --json` takes.
     outage = Outage(lambda text, _fields: print_error(text))
     async with context.output.until_reader_leaves(), connected(arguments, context, topic=arguments.topic) as client:
@@ -73,8 +74,13 @@ async def run(arguments: argparse.Namespace, context: Context) -> int:
             on_retry=outage.failed,
             on_resume=outage.over,
         ):
+            is_empty = False
             if isinstance(item, Gap):
                 context.output.print_result(gap_line(item), gap_fields(item))
             else:
                 context.output.print_result(record_line(item), record_fields(item))
+    if is_empty:
+        matching = " that these filters select" if wanted != RecordFilter() else ""
+        after = f" after record {arguments.after}" if arguments.after else ""
+        print_error(f"the log of {arguments.topic} keeps no record{matching}{after}")
     return EXIT_OK

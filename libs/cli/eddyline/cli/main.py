@@ -23,7 +23,7 @@ from eddyline.cli.commands.topics import delete, export, fold, settle_fold, topi
 from eddyline.cli.demo import command as demo
 from eddyline.cli.drill import command as drill
 from eddyline.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError, exit_code_of, failure_line, known_cause
-from eddyline.cli.option_hints import option_hint
+from eddyline.cli.terminal.option_hints import option_hint
 from eddyline.cli.terminal.output import Output, ReaderGone, flushed_exit_code, print_error_lines
 from eddyline.core.errors import EddylineError
 from eddyline.core.runtime.clock import SystemClock, SystemHost

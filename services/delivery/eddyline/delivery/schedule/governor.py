@@ -1,6 +1,6 @@
 """Governor: measures the pressure on a delivery process and decides the countermeasures.
 
-Pure: no loop, no clock of its own.
+Pure: no loop, no clock of its own. `in_flight.py` and `watch/subscriber.py` bound slow subscribers.
 Each `SAMPLE_S` the caller passes three values, each mapped to 0 to 1: topics waiting for their turn, the wait of those
 that had one, and bytes being sent to subscribers. The pressure is the largest of them.
 

@@ -1,13 +1,14 @@
 """In-flight bound: limits how many subscriptions may be sending at once (`WORKERS`).
 
 A subscription counts from the dispatcher's turn until gRPC has accepted its frames. A subscription is classified as a
-slow reader when 16 sends that started later have finished before it; duration is not used, because on a busy process
-every send takes long, and sends finish about in the order in which they began. A slow reader's stream does not count,
+slow reader when 16 sends that started later have finished before it, or when no send at all finishes for `STILL_S`. The
+duration of its own send does not make a reader slow, because on a busy process every send takes long, and sends finish
+about in the order in which they began; after `LATE_S` a send only stops counting. A slow reader's stream does not count,
 nor at its next turns until one of them is not overtaken, so it cannot block other topics, however many it watches.
 I1: at most `WORKERS` count when a turn begins; a turn serves all that wait for its topic, however many. I2: no turn
     waits longer than `LATE_S` for sends that began before.
-Rejected: a time limit for slow readers. A process that was stopped for that time then classified all its readers as
-slow, and with everything sending at once they all were.
+Rejected: a time limit for each send. A process that was stopped for that time then classified all its readers as slow,
+and with everything sending at once they all were.
 Threading: none of its own; one caller.
 """
 

@@ -7,6 +7,8 @@
   Not so if the message before them is younger than the shortest life a message has there: then only a newer write of the
   same key can have removed its successors, so hot keys of buckets with a time to live report nothing.
 * A stream that keeps every message loses none by newer writes: all missing revisions are gaps.
+
+UNSYNCED gaps, for records that the store lost, are in the store's `recovery/losses.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 I1: a cut does not change: who plans it again gets pieces of the same seqs, so every action, and every task that is tried
 again or twice, reads the same rows. Records deleted meanwhile are missing from them, and records removed by retention are a
 gap.
-Pieces are those of `eddyline.export.split.plan`.
+Pieces are those of `eddyline.export.split.plan`, made of the splits of the store's `splits/planner.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.cluster.processes import KillableStore
-from tests.support.spark.topics import TopicAt
+from tests.support.spark.target import TopicAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

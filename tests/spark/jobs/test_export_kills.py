@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.cluster.processes import KillableStore
-    from tests.support.spark.topics import TopicAt
+    from tests.support.spark.target import TopicAt
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from eddyline.spark.jobs.files.file_rows import FileRows
     from eddyline.spark.writer.partition import RowChunk
-    from tests.support.spark.topics import TopicAt
+    from tests.support.spark.target import TopicAt
 
 pytestmark = pytest.mark.spark
 

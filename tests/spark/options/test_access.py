@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from eddyline.spark.jobs.job import Job, Result
-    from tests.support.spark.topics import TopicAt
+    from tests.support.spark.target import TopicAt
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ from eddyline.spark.writer.replay import ReplayableRows
 from eddyline.v1 import log_pb2, types_pb2
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 from tests.support.cluster.processes import KillableStore
-from tests.support.spark.topics import TopicAt
+from tests.support.spark.target import TopicAt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,7 +16,7 @@ from eddyline.core.records.record import MetaEntry, Op, Record
 from eddyline.spark.source import register
 from tests.support.cluster.processes import KillableStore
 from tests.support.spark.jobs import wait_until
-from tests.support.spark.topics import TopicAt
+from tests.support.spark.target import TopicAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.connect import connect
 from eddyline.core.model.topic import Kind
-from tests.support.spark.topics import TopicAt, append_all
+from tests.support.spark.target import TopicAt
+from tests.support.spark.topics import append_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from eddyline.client.connect import connect
-from eddyline.core.model.topic import Kind
 from eddyline.core.records.record import Gap, MetaEntry, Op, Record
-from eddyline.core.runtime.clock import SystemClock
-from eddyline.spark.writer.partition import PartitionWriter, Target
-from eddyline.spark.writer.store_channel import open_store_channel
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 from tests.support.cluster.processes import store_process
 from tests.support.hang import HANG_S
@@ -24,8 +19,6 @@ if TYPE_CHECKING:
     import grpc
 
     from eddyline.client.connect import Client
-    from eddyline.core.model.topic import TopicInfo
-    from eddyline.spark.writer.partition import RowSource, WriteResult
 
 SEALS_OFTEN = {
     "EDDYLINE_STORE_CHECKPOINT_INTERVAL_MS": "50",
@@ -42,40 +35,6 @@ async def store_and_client(data_dir: Path, **more: str) -> AsyncIterator[tuple[s
     """A store process that seals often; its address, and a client of it."""
     async with store_process(data_dir, **{**SEALS_OFTEN, **more}) as (_, address), connect(address) as client:
         yield address, client
-
-
-class TopicAt(NamedTuple):
-    """A topic of a store."""
-
-    address: str
-    topic: str
-    kind: Kind = Kind.LOG
-
-    def make(self) -> TopicInfo:
-        """Create it."""
-        with open_store_channel([self.address], self.topic) as link:
-            return link.create_topic(self.kind)
-
-    def info(self) -> TopicInfo:
-        """As it is now."""
-        with open_store_channel([self.address], self.topic) as link:
-            return link.get_topic()
-
-    async def records(self) -> list[Record]:
-        """All it holds."""
-        async with connect(self.address) as client:
-            return [record async for record in client.read(self.topic) if isinstance(record, Record)]
-
-    async def data(self) -> list[bytes]:
-        """The data of its records, in order."""
-        return [record.data or b"" for record in await self.records()]
-
-    def write(
-        self, rows: RowSource, *, writer: str = "w", run: int = 0, epoch: int = 0, patience_s: float = 30.0
-    ) -> WriteResult:
-        """Write rows as one partition."""
-        target = Target((self.address,), self.topic, self.kind, epoch, writer, run, patience_s)
-        return PartitionWriter(rows, target, clock=SystemClock(), random_source=random.Random(7)).write()
 
 
 def plain_records(count: int, *, keys: int = 0, op: Op = Op.APPEND, first: int = 0) -> list[Record]:

@@ -230,7 +230,9 @@ async def test_cluster_goes_over_to_another_authority_while_streams_are_open(
             assert not await scene.before.gets_in(addresses["store"])
             await put(scene, "over-new-connections")
             await seen(watch, b"over-new-connections")
-            await renewing.append("prices", [Record(op=Op.PUT, key=b"own-renewed", data=b"1")])
+            # With an idempotency key the client repeats it until its connection is back.
+            own_renewed = Record(op=Op.PUT, key=b"own-renewed", data=b"1")
+            await renewing.append("prices", [own_renewed], idempotency_key="own-renewed")
             await seen(watch, b"own-renewed")
         async with connect(scene.cluster.address, access=scene.after.access) as client:
             await client.append("prices", [Record(op=Op.PUT, key=b"after", data=b"3")])

@@ -42,7 +42,7 @@ _WHAT_TO_DO: Final = {
     "BUCKET_NOT_FOUND": "create the bucket with `nats kv add NAME --history 64`, or delete its source with "
     "`eddyline source delete`",
     "READ_ONLY": "check the disk, then restart the store",
-    "COMMIT_UNKNOWN": "repeat it with the same --idempotency-key, within the topic's idempotency window: then it is applied once",
+    "COMMIT_UNKNOWN": "repeat it with the same --idempotency-key within the topic's idempotency window",
     "KEY_INVALID": "use a key that NATS allows; existing keys are copied without this check",
     "KEY_EXISTS": "change it with `eddyline kv update`, or overwrite it with `eddyline kv put`",
     "REVISION_MISMATCH": "another client wrote the key; read it again, then give its current revision",

@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
-MEMBERS := libs/api libs/core libs/client libs/export libs/cli services/store services/ingest services/delivery
+MEMBERS := libs/api libs/core libs/client libs/export libs/wire libs/cli services/store services/ingest services/delivery
 PINS := constraints.txt pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 export UV_NO_SYNC := 1
 # gRPC's own chatter (goaway, fork) says nothing that a status does not

@@ -1,5 +1,7 @@
-"""A service that answers every request, gRPC or not, for tools that test HTTP/2 alone: `python -m tests.support.wire.lenient`
-prints the port it listens on, and serves until its input ends."""
+"""A service that answers every request, gRPC or not, for tools that test HTTP/2 alone.
+
+`python -m tests.support.wire.lenient` prints the port it listens on, and serves until its input ends.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def decoder() -> BlockDecoder:
 
 
 def fields(block: bytes, with_decoder: BlockDecoder | None = None) -> list[tuple[bytes, bytes]]:
-    return [tuple(field) for field in (with_decoder or decoder()).decode(block).fields]
+    return [(name, value) for name, value in (with_decoder or decoder()).decode(block).fields]
 
 
 @given(LISTS, st.lists(st.sampled_from([0, 64, 100, 4_096, 1_000]), min_size=12, max_size=12), st.booleans())

@@ -24,7 +24,7 @@ from tests.support.wire.peer import Peer
 IDS = st.integers(0, 9)
 INDEXED = b"\x40" + encode_field(b"x-a", b"value")[1:]
 FRAMES = st.one_of(
-    IDS.map(lambda stream_id: request(stream_id)),
+    IDS.map(request),
     IDS.map(lambda stream_id: headers(stream_id, request_block() + INDEXED)),
     IDS.map(lambda stream_id: headers(stream_id, request_block() + b"\xbe", is_end=True)),
     st.builds(lambda at, body: data(at, message(body)), IDS, st.binary(max_size=40)),

@@ -1,4 +1,4 @@
-"""Flow control against a model of the client: never a byte over a window, none lost, and nothing waits that could be sent."""
+"""Flow control against a model of the client: no byte over a window, none lost, and nothing waits that could be sent."""
 
 from __future__ import annotations
 

@@ -29,8 +29,18 @@ _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])").fullmatch
 _UNIT_S: Final = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _FIELD_BYTES: Final = 32
 """Added to a field in the size of a header list (RFC 9113, 6.5.2)."""
-_OWN_FIELDS: Final = 4
-"""`:status`, `content-type`, `grpc-status` and `grpc-message`."""
+_OWN_BYTES: Final = sum(
+    len(name) + len(value) + _FIELD_BYTES
+    for name, value in (
+        (":status", "200"),
+        ("content-type", "application/grpc"),
+        ("grpc-status", "16"),
+        ("grpc-message", ""),
+    )
+)
+"""Size of a header list with a status and an empty message."""
+MESSAGE_LIST_BYTES_MAX: Final = 8 << 10
+"""Of trailers whose message is cut. gRPC's core refuses larger ones at random up to the 16 KiB that it announces."""
 _CUT_ESCAPE: Final = re.compile(rb"%[0-9A-F]?\Z")
 _RESERVED: Final = _NOT_METADATA | {b"grpc-status", b"grpc-message"}
 
@@ -138,10 +148,10 @@ def encode_trailers(code: int, message: str, metadata: Sequence[tuple[str, str |
     """
     status = encode_field(b"grpc-status", b"%d" % code)
     extra = encode_metadata(metadata)
-    room = bytes_max - len(HEADERS_BLOCK) - len(status) - _FIELD_BYTES * (_OWN_FIELDS + len(metadata))
-    if len(extra) > room:
-        extra = b""
-    room = max(room - len(extra), 0)
+    extra_bytes = len(extra) + _FIELD_BYTES * len(metadata)
+    if extra_bytes > bytes_max - _OWN_BYTES:
+        extra, extra_bytes = b"", 0
+    room = max(min(bytes_max, MESSAGE_LIST_BYTES_MAX) - _OWN_BYTES - extra_bytes, 0)
     encoded = encode_message(message)
     if len(encoded) > room:
         encoded = _CUT_ESCAPE.sub(b"", encoded[:room])

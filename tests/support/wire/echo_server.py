@@ -12,6 +12,7 @@ import grpc
 from eddyline.wire.calls.server import Server
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from eddyline.wire.calls.context import Context
@@ -37,10 +38,12 @@ class EchoServer:
         return f"127.0.0.1:{self.port}"
 
     async def echo(self, request: bytes, context: Context) -> bytes:
-        """Answer with the request, and send its metadata back."""
-        sent_back = tuple((key, value) for key, value in context.invocation_metadata() if key.startswith("x-"))
-        await context.send_initial_metadata(tuple(pair for pair in sent_back if not pair[0].startswith("x-end")))
-        context.set_trailing_metadata(tuple(pair for pair in sent_back if pair[0].startswith("x-end")))
+        """Answer with the request, and send some of its metadata back."""
+        given = dict(context.invocation_metadata())
+        if (initial := given.get("x-initial")) is not None:
+            await context.send_initial_metadata((("x-initial", initial),))
+        if (end := given.get("x-end-bin")) is not None:
+            context.set_trailing_metadata((("x-end-bin", end),))
         return request
 
     async def bidi(self, requests: AsyncIterator[bytes], _context: Context) -> AsyncIterator[bytes]:
@@ -71,6 +74,10 @@ class EchoServer:
             raise
         return b""
 
+    async def names(self, _request: bytes, context: Context) -> bytes:
+        """Answer with the common names of the client's certificate."""
+        return b",".join(context.auth_context().get("x509_common_name", []))
+
     async def status(self, request: bytes, context: Context) -> bytes:
         """Abort with `code message`."""
         code, _, message = request.decode().partition(" ")
@@ -85,6 +92,7 @@ class EchoServer:
             "Count": grpc.stream_unary_rpc_method_handler(self.count),
             "Several": grpc.unary_stream_rpc_method_handler(self.several),
             "Wait": grpc.unary_unary_rpc_method_handler(self.wait),
+            "Names": grpc.unary_unary_rpc_method_handler(self.names),
             "Status": grpc.unary_unary_rpc_method_handler(self.status),
         }
 
@@ -95,11 +103,19 @@ def unary(behaviour: Behaviour) -> grpc.RpcMethodHandler[Any, Any]:
 
 
 @asynccontextmanager
-async def echo_server(server: Server | None = None, *, grace_s: float | None = 0.0) -> AsyncIterator[EchoServer]:
-    """Run it; it stops with `grace_s`."""
+async def echo_server(
+    server: Server | None = None,
+    *,
+    grace_s: float | None = 0.0,
+    context: Callable[[], ssl.SSLContext] | None = None,
+) -> AsyncIterator[EchoServer]:
+    """Run it, with TLS if `context` is given; it stops with `grace_s`."""
     echo = EchoServer(server or Server())
     echo.server.add_registered_method_handlers("t.T", echo.handlers())
-    echo.port = echo.server.add_insecure_port("127.0.0.1:0")
+    if context is not None:
+        echo.port = echo.server.add_tls_port("127.0.0.1:0", context)
+    else:
+        echo.port = echo.server.add_insecure_port("127.0.0.1:0")
     await echo.server.start()
     try:
         yield echo

@@ -1,4 +1,4 @@
-"""What a handler sees and does through its context."""
+"""The context of a call, from its handler's side."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from eddyline.wire.calls.server import Server
 from eddyline.wire.http2 import frames
 from eddyline.wire.http2.limits import Limits
 from tests.support.hang import HANG_S
-from tests.support.wire.client import until
+from tests.support.wire.client import stream_stream, until
 from tests.support.wire.echo_server import EchoServer, echo_server
 from tests.support.wire.frames import data, headers, message, request_block, settings, window_update
 from tests.support.wire.raw_client import raw_client
@@ -146,3 +146,26 @@ async def test_a_writer_waits_for_its_client_and_goes_on() -> None:
         client.send(window_update(1, 1 << 20))
         await client.until(lambda frame: bool(frame.kind == frames.HEADERS and frame.flags & frames.END_STREAM))
         assert client.data(1) == b"".join(message(b"%d" % number) for number in range(5_000))
+
+
+async def test_a_status_before_the_first_message_waits_for_it() -> None:
+    """The grpc.aio client reports INTERNAL if its stream ends before it has sent its first message."""
+
+    async def refuse(_requests: object, context: Context) -> None:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+
+    server = Server()
+    server.add_registered_method_handlers("r.R", {"Refuse": grpc.stream_stream_rpc_method_handler(refuse)})
+    async with asyncio.timeout(HANG_S), echo_server(server) as echo, raw_client(echo.port) as client:
+        client.send(headers(1, request_block(b"/r.R/Refuse")), headers(3, request_block(b"/r.R/Refuse")))
+        await client.settle()
+        assert not client.ended(1)
+        client.send(data(1, message(b"x")))
+        await client.until(lambda frame: frame.stream_id == 1 and frame.kind == frames.RST_STREAM)
+        assert client.ended(1)
+        await client.until(lambda frame: frame.stream_id == 3 and frame.kind == frames.RST_STREAM)
+        assert client.ended(3)
+        async with grpc.aio.insecure_channel(echo.address) as channel:
+            for _ in range(20):
+                call = stream_stream(channel, "/r.R/Refuse")(iter((b"a",)))
+                assert await call.code() is grpc.StatusCode.PERMISSION_DENIED

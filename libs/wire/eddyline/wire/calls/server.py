@@ -66,7 +66,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class CallDetails(NamedTuple):
-    """What an interceptor sees of a call: `grpc.HandlerCallDetails`."""
+    """A call as interceptors see it: `grpc.HandlerCallDetails`."""
 
     method: str
     invocation_metadata: tuple[Metadatum, ...]
@@ -114,7 +114,7 @@ class Server(grpc.aio.Server):
         self._handlers.update((f"/{service_name}/{name}", handler) for name, handler in method_handlers.items())
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """Add handlers that are asked for methods which are not registered, in this order."""
+        """Add handlers for methods that are not registered. The first one that knows a method serves it."""
         self._generic.extend(generic_rpc_handlers)
 
     def add_insecure_port(self, address: str) -> int:
@@ -217,15 +217,15 @@ class Server(grpc.aio.Server):
             _refuse(stream, INTERNAL, str(error))
             return
         request.cache = opening
+        call = Call(self, stream, connection, opening)
         if self._is_stopping:
-            _refuse(stream, UNAVAILABLE, "the server stops")
+            call.refuse(UNAVAILABLE, "the server stops")
         elif self._calls_max is not None and len(self._calls) >= self._calls_max:
-            _refuse(stream, RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
+            call.refuse(RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
         else:
-            handler = self._handlers.get(opening.path)
-            call = Call(self, stream, connection, opening)
             self._calls.add(call)
             self._no_calls.clear()
+            handler = self._handlers.get(opening.path)
             at_once = handler is None or handler.request_streaming
             call.begin(timeout_s=timeout_s, at_once=at_once, quick=self._quick.get(opening.path))
 

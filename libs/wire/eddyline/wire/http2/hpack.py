@@ -1,7 +1,7 @@
 """Header compression (HPACK, RFC 7541): a decoder with the dynamic table, and literals for what we send.
 
-What a server of gRPC sends is a few constant fields, so it is encoded as literals that no table remembers: an encoder has
-no state, and equal headers are equal bytes. Clients do use the dynamic table, since RFC 9113 gives them one of 4 096 bytes
+A server of gRPC sends a few constant fields. They are encoded as literals that no table remembers, so an encoder has no
+state, and equal headers are equal bytes. Clients do use the dynamic table, since RFC 9113 gives them one of 4 096 bytes
 unasked.
 
 Memo: clients repeat whole blocks, call after call. A block that leaves the dynamic table as it is gives the same fields

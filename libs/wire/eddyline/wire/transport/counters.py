@@ -29,7 +29,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class StreamBacklog:
-    """What a stream's peer has not taken."""
+    """Bytes of a stream that its peer has not taken."""
 
     peer: str
     path: str

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from eddyline.wire.calls.server import Server
+from eddyline.wire.http2.limits import Limits
 from tests.support.hang import HANG_S
 from tests.support.wire.client import stream_unary, unary_stream, unary_unary, until
 from tests.support.wire.echo_server import echo_server, unary
@@ -204,3 +205,21 @@ async def test_codecs_of_a_handler_are_used() -> None:
     server.add_registered_method_handlers("o.O", {"One": handler})
     async with echo_server(server) as echo, grpc.aio.insecure_channel(echo.address) as channel:
         assert await stream_unary(channel, "/o.O/One")(iter((b"1", b"2", b"40"))) == b"43"
+
+
+async def test_an_answer_above_its_bound_is_refused_and_a_large_one_sent() -> None:
+    async def answer(request: bytes, _context: Context) -> bytes:
+        return bytes(int(request))
+
+    server = Server(limits=Limits(sent_message_bytes_max=20 << 20))
+    server.add_registered_method_handlers("o.O", {"One": unary(answer)})
+    options = (("grpc.max_receive_message_length", -1),)
+    async with (
+        echo_server(server) as echo,
+        grpc.aio.insecure_channel(echo.address, options=options) as channel,
+    ):
+        call = unary_unary(channel, "/o.O/One")
+        assert len(await call(b"%d" % (20 << 20))) == 20 << 20
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await call(b"%d" % ((20 << 20) + 1))
+        assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -39,9 +39,9 @@ INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 """Numbers of `grpc.StatusCode`."""
 EARLY_STATUS_S: Final = 0.05
-"""Time for which a status waits for the first bytes of its request. A client of gRPC's core whose stream ends before it has
-sent its first message reports INTERNAL in place of the status, as its send fails. grpc.aio answers too late for that to show.
-Costs a refused caller that sends nothing 50 ms."""
+"""Time for which a status waits for the first bytes of its request. grpc.aio: none, and its servers answer too late for it
+to matter: a grpc.aio client whose stream ends before it has sent its first message reports INTERNAL in place of the status,
+as its send fails. Costs a refused caller that sends nothing 50 ms."""
 TIMER_S_MAX: Final = 86_400.0
 """A deadline further away has no timer: the connection ends before."""
 
@@ -83,30 +83,9 @@ class Call:
     """A call. Made by the server for a stream; a `StreamHandler`."""
 
     __slots__ = (
-        *(
-            "_assembler",
-            "_assembling",
-            "_credited",
-            "_is_paused",
-            "_on_end",
-            "_on_message",
-            "_owner",
-            "_quick",
-            "_reader",
-        ),
-        *(
-            "_early_status",
-            "_early_timer",
-            "_task",
-            "_timer",
-            "_writable",
-            "connection",
-            "deadline_s",
-            "done_callbacks",
-            "inbox",
-            "is_cancelled",
-        ),
-        *("is_finished", "opening", "stream"),
+        *("_assembler", "_assembling", "_credited", "_early_status", "_early_timer", "_is_paused", "_on_end"),
+        *("_on_message", "_owner", "_quick", "_reader", "_task", "_timer", "_writable", "connection", "deadline_s"),
+        *("done_callbacks", "inbox", "is_cancelled", "is_finished", "opening", "stream"),
     )
 
     def __init__(self, owner: CallOwner, stream: Stream, connection: SocketConnection, opening: Opening) -> None:
@@ -283,8 +262,15 @@ class Call:
         self.stream.open(HEADERS_BLOCK + encode_metadata(metadata) if metadata else HEADERS_BLOCK)
 
     def send(self, message: bytes) -> bool:
-        """Send a message, or queue it. False: wait for `writable` before the next, or the call is over."""
+        """Send a message, or queue it. False: wait for `writable` before the next, or the call is over.
+
+        A message above `sent_message_bytes_max` ends the call, RESOURCE_EXHAUSTED.
+        """
         stream = self.stream
+        if len(message) > stream.connection.limits.sent_message_bytes_max:
+            bytes_max = stream.connection.limits.sent_message_bytes_max
+            self.finish(RESOURCE_EXHAUSTED, f"Sent message larger than max ({len(message)} vs. {bytes_max})")
+            return False
         if not stream.is_opened:
             stream.open(HEADERS_BLOCK)
         return stream.send(_pack_prefix(0, len(message)) + message)
@@ -303,7 +289,7 @@ class Call:
         if self.is_finished or self.stream.is_closed:
             return
         size = PREFIX_BYTES + len(message)
-        if not self.stream.is_opened:
+        if not self.stream.is_opened and size <= self.stream.connection.sent_frame_bytes_max:
             self.is_finished = True
             if self.stream.respond(_encode_response(self.stream.id, message), size):
                 return

@@ -34,6 +34,8 @@ class Limits:
     """Bytes of messages that have not arrived whole. A message beyond it ends its call, RESOURCE_EXHAUSTED."""
     message_bytes_max: int = 4 << 20
     """Of a received message; a larger one ends its call, RESOURCE_EXHAUSTED. gRPC: the same."""
+    sent_message_bytes_max: int = 64 << 20
+    """Of a sent message; a larger one ends its call, RESOURCE_EXHAUSTED. gRPC: 4 GiB."""
     frame_bytes_max: int = FRAME_BYTES_MIN
     """Of a received frame's payload. RFC 9113: 16 KiB."""
     sent_frame_bytes_max: int = 128 << 10

@@ -109,7 +109,7 @@ async def test_incomplete_messages_of_a_connection_are_bounded(held: tuple[Held,
     async with raw_client(echo.port) as client:
         for stream_id in range(1, 141, 2):
             client.send(headers(stream_id, request_block(b"/h.H/Take")), data(stream_id, part))
-        await client.settle()
+        await client.until(lambda frame: frame.kind == frames.HEADERS)
         refused = [frame for frame in client.frames if frame.kind == frames.HEADERS]
         assert refused and all(b"grpc-status\x018" in frame.payload for frame in refused)
         http2 = handler.calls[0].call.stream.connection
@@ -148,8 +148,8 @@ async def test_a_writer_waits_for_its_client_and_goes_on() -> None:
         assert client.data(1) == b"".join(message(b"%d" % number) for number in range(5_000))
 
 
-async def test_a_status_before_the_first_message_waits_for_it() -> None:
-    """The grpc.aio client reports INTERNAL if its stream ends before it has sent its first message."""
+async def test_a_status_waits_for_the_end_of_its_request() -> None:
+    """The grpc.aio client reports INTERNAL if its stream ends while it sends."""
 
     async def refuse(_requests: object, context: Context) -> None:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
@@ -157,15 +157,17 @@ async def test_a_status_before_the_first_message_waits_for_it() -> None:
     server = Server()
     server.add_registered_method_handlers("r.R", {"Refuse": grpc.stream_stream_rpc_method_handler(refuse)})
     async with asyncio.timeout(HANG_S), echo_server(server) as echo, raw_client(echo.port) as client:
-        client.send(headers(1, request_block(b"/r.R/Refuse")), headers(3, request_block(b"/r.R/Refuse")))
-        await client.settle()
-        assert not client.ended(1)
-        client.send(data(1, message(b"x")))
-        await client.until(lambda frame: frame.stream_id == 1 and frame.kind == frames.RST_STREAM)
+        client.send(headers(1, request_block(b"/r.R/Refuse")), data(1, message(b"x")))
+        client.send(headers(3, request_block(b"/r.R/Refuse")), data(3, message(b"x"), is_end=True))
+        await client.until(lambda frame: frame.stream_id == 3)
+        assert client.ended(3) and not client.ended(1)
+        client.send(data(1, message(b"y")), data(1, message(b"z"), is_end=True))
+        await client.until(lambda frame: frame.stream_id == 1)
         assert client.ended(1)
-        await client.until(lambda frame: frame.stream_id == 3 and frame.kind == frames.RST_STREAM)
-        assert client.ended(3)
+        client.send(headers(5, request_block(b"/r.R/Refuse")))
+        await client.until(lambda frame: frame.stream_id == 5 and frame.kind == frames.RST_STREAM)
+        assert client.ended(5)
         async with grpc.aio.insecure_channel(echo.address) as channel:
-            for _ in range(20):
-                call = stream_stream(channel, "/r.R/Refuse")(iter((b"a",)))
+            for count in range(1, 30):
+                call = stream_stream(channel, "/r.R/Refuse")(iter([b"a"] * count))
                 assert await call.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -62,6 +62,11 @@ class Assembler:
         self._due = due
         return messages
 
+    def clear(self) -> None:
+        """Drop the incomplete message; nothing must be fed after it."""
+        self._parts.clear()
+        self.held_bytes = 0
+
     def _length(self, data: bytes, at: int) -> int:
         (length,) = unpack_u32(data, at + 1)
         if data[at]:

@@ -143,3 +143,16 @@ async def test_many_calls_at_once(channel: grpc.aio.Channel) -> None:
 async def test_large_messages_both_ways_at_once(channel: grpc.aio.Channel) -> None:
     sent = [bytes((number,)) * 200_000 for number in range(30)]
     assert [message async for message in stream_stream(channel, "/t.T/Bidi")(iter(sent))] == sent
+
+
+async def test_thousands_of_calls_on_one_connection_are_no_flood(channel: grpc.aio.Channel) -> None:
+    """Clients send two windows for each answer, and the server counts them."""
+    echo = unary_unary(channel, "/t.T/Echo")
+
+    async def client() -> None:
+        for _ in range(200):
+            await echo(b"x" * 100)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(16):
+            group.create_task(client())

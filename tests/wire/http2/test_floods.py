@@ -135,8 +135,7 @@ def test_pings_and_windows_of_a_reader_are_paid_by_messages() -> None:
     stream.open(STATUS_200)
     for _ in range(FRAMES_MAX):
         stream.send(b"x" * 10)
-        stream.send(b"x" * 10)
-        peer.send(window_update(1, 20), encode_frame(frames.PING, 0, 0, bytes(8)))
+        peer.send(window_update(1, 10), window_update(0, 10), encode_frame(frames.PING, 0, 0, bytes(8)))
     assert peer.failure is None
 
 

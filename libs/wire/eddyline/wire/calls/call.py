@@ -56,7 +56,8 @@ _LOG: Final = logging.getLogger(__name__)
 class Opening:
     """Path and metadata, with which a call opens. Equal header blocks of one connection share one object.
 
-    `verdict` is a place for what a gate decided for this caller and method. It must depend on nothing else.
+    `verdict` is a place for what a gate decided for this caller and method. A gate whose rules may change keeps their version
+    with it, and decides again under another: the object lives as long as the connection repeats the block.
     """
 
     __slots__ = ("metadata", "path", "verdict")

@@ -6,7 +6,7 @@ reset (CVE-2023-44487), CONTINUATION (CVE-2024-27316). All are one rule here: fr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.wire.http2.errors import ConnectionFailed, ErrorCode
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddyline.wire.http2.limits import Limits
+
+PAID_FRAMES: Final = 3
+"""Frames that a client may send for each message it gets: WINDOW_UPDATE of the stream and of the connection, which gRPC's
+core sends for each answer, and a PING, by which grpc-go measures the bandwidth."""
 
 
 class ControlMeter:
@@ -34,7 +38,7 @@ class ControlMeter:
         self.unanswered = 0
         """PING and WINDOW_UPDATE frames of this interval."""
         self.messages_sent = 0
-        """Messages sent in this interval, each of which pays for one of them."""
+        """Messages sent in this interval, each of which pays for `PAID_FRAMES` of them."""
         self.total = 0
 
     def charge(self, cost: int = 1) -> None:
@@ -49,14 +53,14 @@ class ControlMeter:
             self._next_interval()
 
     def charge_unless_paid(self) -> None:
-        """Count a PING or WINDOW_UPDATE, which a peer that reads messages may send for each of them.
+        """Count a PING or WINDOW_UPDATE, some of which a peer may send for each message.
 
         Raises:
             ConnectionFailed: ENHANCE_YOUR_CALM.
         """
         self.total += 1
         self.unanswered += 1
-        if self.unanswered - self.messages_sent > self._frames_max:
+        if self.unanswered - PAID_FRAMES * self.messages_sent > self._frames_max:
             self._next_interval()
 
     def _next_interval(self) -> None:

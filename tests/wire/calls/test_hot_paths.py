@@ -15,7 +15,7 @@ from eddyline.wire.http2.limits import Limits
 from tests.support.hang import HANG_S
 from tests.support.wire.client import stream_stream, unary_stream, unary_unary, until
 from tests.support.wire.echo_server import echo_server
-from tests.support.wire.frames import data, headers, message, request_block, settings
+from tests.support.wire.frames import data, headers, message, request_block, settings, window_update
 from tests.support.wire.raw_client import raw_client
 
 if TYPE_CHECKING:
@@ -181,3 +181,41 @@ async def test_a_message_for_all_is_made_once_and_those_behind_are_listed() -> N
 
 def test_a_message_for_nobody_is_made_for_nobody() -> None:
     assert send_to_all([], b"x") == []
+
+
+async def test_an_error_of_a_receiving_function_ends_its_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_request: bytes) -> bool:
+        raise KeyError("mine")
+
+    async def serve(_requests: object, context: Context) -> None:
+        context.call.receive(fail, lambda: None)
+        await asyncio.Event().wait()
+
+    server = Server()
+    server.add_registered_method_handlers("f.F", {"Fail": grpc.stream_stream_rpc_method_handler(serve)})
+    async with echo_server(server) as echo, grpc.aio.insecure_channel(echo.address) as channel:
+        call = stream_stream(channel, "/f.F/Fail")(iter((b"x",)))
+        assert await call.code() is grpc.StatusCode.UNKNOWN
+        assert await unary_unary(channel, "/t.T/Echo")(b"x") == b"x"
+        await until(lambda: not echo.server.calls_open)
+    assert "unexpected error in a call" in caplog.text
+
+
+async def test_a_sender_below_the_mark_may_wait_for_room_too() -> None:
+    waited = asyncio.Event()
+
+    async def serve(_request: bytes, context: Context) -> None:
+        assert context.call.send(bytes(700))
+        await context.call.writable()
+        waited.set()
+
+    server = Server(limits=Limits(queue_bytes_mark=1_000))
+    server.add_registered_method_handlers("s.S", {"Send": grpc.unary_stream_rpc_method_handler(serve)})
+    async with asyncio.timeout(HANG_S), echo_server(server) as echo, raw_client(echo.port) as client:
+        client.send(settings({frames.INITIAL_WINDOW_SIZE: 0}))
+        client.send(headers(1, request_block(b"/s.S/Send")), data(1, message(b""), is_end=True))
+        await until(lambda: echo.server.backlogs() and echo.server.backlogs()[0].queued_bytes)
+        await client.settle()
+        assert not waited.is_set()
+        client.send(window_update(1, 300))
+        await waited.wait()

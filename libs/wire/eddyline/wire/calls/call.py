@@ -56,8 +56,8 @@ _LOG: Final = logging.getLogger(__name__)
 class Opening:
     """Path and metadata, with which a call opens. Equal header blocks of one connection share one object.
 
-    `verdict` is a place for what a gate decided for this caller and method. A gate whose rules may change keeps their version
-    with it, and decides again under another: the object lives as long as the connection repeats the block.
+    `verdict` is a place for what a gate decided for this caller and method. A gate whose rules may change keeps their
+    version with it, and decides again under another: the object lives as long as the connection repeats the block.
     """
 
     __slots__ = ("metadata", "path", "verdict")
@@ -282,6 +282,7 @@ class Call:
             self._writable = asyncio.Event()
         while not stream.is_closed and stream.queued_bytes * 2 > stream.connection.limits.queue_bytes_mark:
             self._writable.clear()
+            stream.ask_for_room()
             await self._writable.wait()
 
     def answer(self, message: bytes) -> None:
@@ -354,7 +355,7 @@ class Call:
             return True
         if answer is not None:
             self.answer(answer)
-        return self.is_finished
+        return self.is_finished or self.stream.is_closed
 
     def _start(self) -> None:
         # The server owns the task: it keeps the call, cancels it and waits for it in `stop`.
@@ -394,11 +395,15 @@ class Call:
         if self._on_message is None:
             self._wake_reader()
             return
-        while self.inbox and not self._is_paused and not self.is_finished:
-            self._is_paused = not self._on_message(self._take())
-        if self.stream.is_ended and not self.inbox and not self._is_paused and self._on_end is not None:
-            on_end, self._on_end = self._on_end, None
-            on_end()
+        try:
+            while self.inbox and not self._is_paused and not self.is_finished:
+                self._is_paused = not self._on_message(self._take())
+            if self.stream.is_ended and not self.inbox and not self._is_paused and self._on_end is not None:
+                on_end, self._on_end = self._on_end, None
+                on_end()
+        except Exception as error:  # as of a handler: its call ends, the connection goes on
+            _LOG.exception("unexpected error in a call", exc_info=error)
+            self._refuse(UNKNOWN, "unexpected error")
 
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():

@@ -155,6 +155,10 @@ class Stream:
             self.connection.write(encode_rst_stream(self.id, code))
             self.connection.close_stream(self, code)
 
+    def ask_for_room(self) -> None:
+        """Have `on_writable` called once the queue is at most half of its mark. Not before that, so check it first."""
+        self._wants_room = True
+
     def respond(self, frames: bytes, data_bytes: int) -> bool:
         """Send a whole response, already made as frames with the last one END_STREAM, if both windows allow it now.
 
@@ -262,8 +266,10 @@ class Stream:
         if self.send_window > 0:
             connection.ready[self.id] = self
             connection.pump()
-        self._wants_room = self.queued_bytes >= limits.queue_bytes_mark
-        return not self._wants_room
+        if self.queued_bytes >= limits.queue_bytes_mark:
+            self._wants_room = True
+            return False
+        return True
 
     def _finish(self) -> None:
         assert self._end is not None

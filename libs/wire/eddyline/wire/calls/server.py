@@ -3,9 +3,10 @@
 Differences from grpc.aio, all refused aloud rather than done otherwise: handlers that are not coroutines or asynchronous
 generators; `add_secure_port`, whose credentials only the C core can read (`add_tls_port` takes a context); compression.
 A status waits for the end of its request, for `STATUS_DELAY_S` at most, since a grpc.aio client that is still sending would
-not report it. Handlers of a request without a stream start when its first bytes are here. Interceptors and handler run in one task a call.
+not report it. Handlers of a request without a stream start when its first bytes are here. Interceptors and handler run in
+one task a call.
 Order: register, add ports, `start`; `stop` ends it for good.
-S1: after `stop` no socket, connection, task or timer is left.
+V1: after `stop` no socket, connection, task or timer is left.
 Stopping: GOAWAY in two steps, so that calls on their way are served; calls in flight have the grace; those left end with
 UNAVAILABLE, and their handlers are cancelled and awaited.
 Threading: event loop.

@@ -157,3 +157,15 @@ async def test_a_client_that_reads_nothing_holds_a_bounded_amount() -> None:
         assert backlog.uncredited_bytes == 65_535
         writer.transport.abort()
         await until(lambda: not echo.server.calls_open)
+
+
+async def test_connections_that_come_while_it_stops_leave_no_socket() -> None:
+    """pytest turns a socket that is collected unclosed into a failure."""
+    for _ in range(20):
+        async with echo_server() as echo:
+            clients = [socket.create_connection(("127.0.0.1", echo.port)) for _ in range(10)]
+            await asyncio.sleep(0)
+        assert echo.server.counters.connections == 0
+        for client in clients:
+            client.close()
+    gc.collect()

@@ -32,6 +32,8 @@ CONNECTIONS_MAX: Final = 16_384
 HALF_OPEN_MAX: Final = 1_024
 """As many as the backlog of the socket: a thousand clients may return at once. A handshake of TLS holds 50 KiB."""
 AGE_SPREAD: Final = 0.1
+ACCEPT_TURNS: Final = 4
+"""Turns of asyncio's loop from an accepted socket to its closed transport: a task, `connection_made`, and the abort."""
 
 
 class Listener:
@@ -59,6 +61,7 @@ class Listener:
         self._sockets: list[tuple[socket.socket, Callable[[], ssl.SSLContext] | None]] = []
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
+        self._is_accepting = True
         self._all_closed: asyncio.Event = asyncio.Event()
         self._all_closed.set()
 
@@ -77,7 +80,8 @@ class Listener:
         self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._examine)
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; open connections stay."""
+        """Close the listening sockets; open connections stay. Those that the loop has accepted meanwhile are refused."""
+        self._is_accepting = False
         for server in self._servers:
             server.close()
         for listening, _ in self._sockets:
@@ -101,6 +105,8 @@ class Listener:
     async def close(self) -> None:
         """End all connections: what is due is written, within `linger_s`."""
         self.stop_accepting()
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
         for connection in list(self._connections):
             connection.end()
         await self.wait_closed(self.timeouts.linger_s)
@@ -120,7 +126,8 @@ class Listener:
     def admit(self, connection: SocketConnection) -> bool:
         counters = self.counters
         counters.connections_total += 1
-        if counters.connections >= self._connections_max or counters.half_open >= self._half_open_max:
+        is_full = counters.connections >= self._connections_max or counters.half_open >= self._half_open_max
+        if is_full or not self._is_accepting:
             counters.connections_refused += 1
             return False
         counters.connections += 1

@@ -3,7 +3,8 @@
 L1: at most `connections_max` connections are open, and at most `half_open_max` of them have not sent their preface; a
 further one is closed at once. So a peer that opens sockets and says nothing cannot keep others out for longer than
 `handshake_s`, and never the ones that are connected.
-L2: after `close` no socket, timer or connection is left.
+L2: after `close` no socket, timer or connection is left. Except on asyncio's own loop of Python 3.11, which leaves a socket
+that it has accepted in the turn of `close` to the garbage collector; uvloop does not.
 Certificates: `add` takes a function that gives the TLS context, called for each new connection. A renewed certificate is
 used from the next one on; open connections keep theirs.
 Threading: event loop.

@@ -25,7 +25,7 @@ from tests.support.wire.echo_server import EchoServer, echo_server
 from tests.support.wire.frames import HELLO, headers, request_block
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 RECORDINGS = Path(__file__).parents[2] / "golden" / "wire"
 
@@ -160,9 +160,11 @@ async def test_a_client_that_reads_nothing_holds_a_bounded_amount() -> None:
         await until(lambda: not echo.server.calls_open)
 
 
-def test_connections_that_come_while_it_stops_are_closed() -> None:
-    """On uvloop: asyncio 3.11 loses a socket that it has accepted in the turn in which its server closes."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_connections_that_come_while_it_stops_are_closed(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_stop_while_connections_come())
 
 

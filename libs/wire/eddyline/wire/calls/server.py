@@ -144,7 +144,7 @@ class Server(grpc.aio.Server):
 
         A second call with a shorter grace makes it end sooner.
         """
-        self._listener.drain()
+        await self._listener.drain()
         try:
             async with asyncio.timeout(grace or 0):
                 await self._no_calls.wait()

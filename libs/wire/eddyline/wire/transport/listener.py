@@ -3,8 +3,7 @@
 L1: at most `connections_max` connections are open, and at most `half_open_max` of them have not sent their preface; a
 further one is closed at once. So a peer that opens sockets and says nothing cannot keep others out for longer than
 `handshake_s`, and never the ones that are connected.
-L2: after `close` no socket, timer or connection is left. Except on asyncio's own loop of Python 3.11, which leaves a socket
-that it has accepted in the turn of `close` to the garbage collector; uvloop does not.
+L2: after `close` no socket, timer or connection is left.
 Certificates: `add` takes a function that gives the TLS context, called for each new connection. A renewed certificate is
 used from the next one on; open connections keep theirs.
 Threading: event loop.
@@ -80,18 +79,27 @@ class Listener:
         self._sockets.clear()
         self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._examine)
 
-    def stop_accepting(self) -> None:
-        """Close the listening sockets; open connections stay. Those that the loop has accepted meanwhile are refused."""
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets; open connections stay. Those that the loop has accepted meanwhile are refused.
+
+        asyncio 3.11 loses a socket that it has accepted in the turn in which its server closes. So the loop stops to look at
+        the listening sockets first.
+        """
         self._is_accepting = False
         for server in self._servers:
+            for listening in server.sockets:
+                self.loop.remove_reader(listening.fileno())
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
+        for server in self._servers:
             server.close()
-        for listening, _ in self._sockets:
-            listening.close()
+        for unused, _ in self._sockets:
+            unused.close()
         self._sockets.clear()
 
-    def drain(self) -> None:
+    async def drain(self) -> None:
         """Stop accepting, and announce the end on every connection."""
-        self.stop_accepting()
+        await self.stop_accepting()
         for connection in list(self._connections):
             connection.drain()
 
@@ -105,9 +113,7 @@ class Listener:
 
     async def close(self) -> None:
         """End all connections: what is due is written, within `linger_s`."""
-        self.stop_accepting()
-        for _ in range(ACCEPT_TURNS):
-            await asyncio.sleep(0)
+        await self.stop_accepting()
         for connection in list(self._connections):
             connection.end()
         await self.wait_closed(self.timeouts.linger_s)

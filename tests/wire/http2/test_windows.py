@@ -126,6 +126,54 @@ def test_sending_keeps_every_window_loses_nothing_and_never_stops(operations: li
     assert not reader.peer.connection.ready
 
 
+PROGRESS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 30_000)),
+        st.tuples(st.just("credit"), st.one_of(st.integers(1, 100), st.integers(1, 40_000))),
+        st.tuples(st.just("wait"), st.integers(1, 9)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=150)
+@given(PROGRESS)
+def test_age_of_untaken_bytes_grows_while_a_reader_stands_still_and_is_never_too_large(
+    progress: list[tuple[str, int]],
+) -> None:
+    reader = Reader()
+    reader.peer.now_s = 1.0
+    stream = reader.peer.stream(1)
+    sent: list[tuple[int, float]] = []
+    credited, quiet_since_s = 0, 0.0
+    for name, number in progress:
+        untaken = sum(size for size, _ in sent) - credited
+        if name == "wait":
+            reader.peer.now_s += number
+        elif name == "send":
+            before = len(reader.got[1])
+            reader.do("send", 1, number)
+            sent.append((len(reader.got[1]) - before, reader.peer.now_s))
+            if untaken <= 0:
+                quiet_since_s = reader.peer.now_s
+        else:
+            before = len(reader.got[1])
+            reader.do("window", 1, number)
+            credited += number
+            sent.append((len(reader.got[1]) - before, reader.peer.now_s))
+            quiet_since_s = reader.peer.now_s
+        total = sum(size for size, _ in sent)
+        assert stream.uncredited_bytes == max(total - credited, 0)
+        if total <= credited:
+            continue
+        position = 0
+        for size, sent_s in sent:
+            position += size
+            if position > credited:
+                assert quiet_since_s >= stream.uncredited_since_s >= sent_s
+                break
+
+
 def test_streams_share_the_connections_window_in_turn() -> None:
     reader = Reader()
     for stream_id in STREAMS:

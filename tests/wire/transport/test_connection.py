@@ -74,6 +74,7 @@ def test_a_backlog_shows_what_the_clients_window_has_not_taken() -> None:
     socket.loop.now_s += 7
     (backlog,) = socket.connection.backlogs(socket.loop.now_s)
     assert (backlog.queued_bytes, backlog.queued_age_s, backlog.uncredited_bytes) == (30, 7.0, 100)
+    assert backlog.uncredited_age_s == 7.0
     assert backlog.peer == "ipv4:127.0.0.1:5000"
 
 

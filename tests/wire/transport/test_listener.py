@@ -65,7 +65,7 @@ async def test_connections_above_the_bound_are_closed_at_once() -> None:
 async def test_half_open_connections_are_bounded_apart_from_the_others() -> None:
     async with (
         asyncio.timeout(HANG_S),
-        echo_server(Server(half_open_max=2)) as echo,
+        echo_server(Server(half_open_max=2, timeouts=Timeouts(half_open_s=HANG_S))) as echo,
         grpc.aio.insecure_channel(echo.address) as channel,
     ):
         assert await unary_unary(channel, "/t.T/Echo")(b"x") == b"x"
@@ -76,6 +76,21 @@ async def test_half_open_connections_are_bounded_apart_from_the_others() -> None
         for _, writer in silent:
             writer.close()
         await until(lambda: echo.server.counters.half_open == 0)
+
+
+async def test_silent_connections_give_their_place_to_clients_that_speak() -> None:
+    server = Server(half_open_max=2, timeouts=Timeouts(half_open_s=0.0))
+    async with asyncio.timeout(HANG_S), echo_server(server) as echo:
+        counters = server.counters
+        silent = [await asyncio.open_connection("127.0.0.1", echo.port) for _ in range(5)]
+        await until(lambda: counters.connections_total == 5 and counters.connections == 2)
+        assert (counters.half_open, counters.handshakes_failed, counters.connections_refused) == (2, 3, 0)
+        async with grpc.aio.insecure_channel(echo.address) as channel:
+            assert await unary_unary(channel, "/t.T/Echo")(b"x") == b"x"
+            assert (counters.half_open, counters.handshakes_failed) == (1, 4)
+        for _, writer in silent:
+            writer.close()
+        await until(lambda: counters.half_open == counters.connections == 0)
 
 
 async def test_a_vanished_client_is_ended_by_keepalive() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eddyline.wire.calls.metadata import Metadatum
     from eddyline.wire.http2.stream import Stream
     from eddyline.wire.transport.connection import SocketConnection
+    from eddyline.wire.transport.counters import StreamBacklog
 
 OK: Final = 0
 CANCELLED: Final = 1
@@ -240,6 +241,10 @@ class Call:
         self._deliver()
         if self._is_receiving:
             self._credit_parts()
+
+    def backlog(self) -> StreamBacklog:
+        """Return what the client has not taken of the response."""
+        return self.connection.backlog(self.stream, self.now())
 
     # -- time
 

@@ -356,7 +356,7 @@ class Connection:
         elif stream.send_window + increment > WINDOW_MAX:
             self._reset(stream, ErrorCode.FLOW_CONTROL_ERROR)
         else:
-            stream.send_window += increment
+            stream.on_credit(increment)
             self._on_window(stream)
             self.pump()
 

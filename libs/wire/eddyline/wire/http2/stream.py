@@ -66,6 +66,7 @@ class Stream:
         "_end",
         "_head_at",
         "_queue",
+        "_uncredited_mark",
         "_wants_room",
         "connection",
         "handler",
@@ -79,6 +80,7 @@ class Stream:
         "received_bytes",
         "request",
         "send_window",
+        "uncredited_since_s",
         "unread",
     )
 
@@ -103,6 +105,10 @@ class Stream:
         self.queued_bytes = 0
         self.queued_since_s = 0.0
         """Time at which the queue's first entry came to its head; meaningful while `queued_bytes`."""
+        self.uncredited_since_s = 0.0
+        """Since when bytes are sent for which the peer has not given back its window, at the latest; 0 = there are none."""
+        self._uncredited_mark = 0
+        """Bytes that the peer has still to give back until all that were sent at `uncredited_since_s` are."""
         self._end: bytes | None = None
         self._wants_room = False
 
@@ -137,6 +143,8 @@ class Stream:
         connection.send_window -= size
         connection.write(pack_header(size << 8 | DATA, 0, self.id) + data)
         connection.meter.messages_sent += 1
+        if not self.uncredited_since_s:
+            self._mark_uncredited()
         return True
 
     def end(self, block: bytes) -> None:
@@ -200,6 +208,8 @@ class Stream:
         connection.send_window -= data_bytes
         connection.write(frame)
         connection.meter.messages_sent += 1
+        if not self.uncredited_since_s:
+            self._mark_uncredited()
         return True
 
     # -- receiving
@@ -235,7 +245,21 @@ class Stream:
             self.connection.meter.messages_sent += 1
         else:
             self._head_at = at + size
+        if not self.uncredited_since_s:
+            self._mark_uncredited()
         return size
+
+    @property
+    def uncredited_bytes(self) -> int:
+        """Return the bytes sent for which the peer has not given back its window."""
+        return max(self.connection.initial_send_window - self.send_window, 0)
+
+    def on_credit(self, increment: int) -> None:
+        """Take that the peer gives back its window."""
+        self.send_window += increment
+        self._uncredited_mark -= increment
+        if self.uncredited_since_s and self._uncredited_mark <= 0:
+            self._mark_uncredited()
 
     def on_sent(self) -> None:
         """Go on after frames of the queue were sent: the end, or the sender that waits."""
@@ -270,6 +294,11 @@ class Stream:
             self._wants_room = True
             return False
         return True
+
+    def _mark_uncredited(self) -> None:
+        """Take the bytes that are not given back now as the ones whose age is measured."""
+        self._uncredited_mark = self.uncredited_bytes
+        self.uncredited_since_s = self.connection.now() if self._uncredited_mark else 0.0
 
     def _finish(self) -> None:
         assert self._end is not None

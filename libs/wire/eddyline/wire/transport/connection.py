@@ -65,8 +65,8 @@ class SocketConnection(asyncio.Protocol):
     """A connection of a listener."""
 
     __slots__ = (
-        *("_age_s", "_close_by_s", "_drain_at_s", "_flush_is_due", "_http2", "_is_refused", "_opened_s"),
-        *("_owner", "_ping_at_s", "_received_at_s", "_refuse_by_s", "_tls", "_transport", "peer"),
+        *("_age_s", "_close_by_s", "_drain_at_s", "_flush_is_due", "_http2", "_is_refused"),
+        *("_owner", "_ping_at_s", "_received_at_s", "_refuse_by_s", "_tls", "_transport", "opened_s", "peer"),
     )
 
     def __init__(self, owner: Owner, context: ssl.SSLContext | None, *, age_s: float) -> None:
@@ -77,7 +77,7 @@ class SocketConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._flush_is_due = False
         self._is_refused = False
-        self._opened_s = self._received_at_s = owner.loop.time()
+        self.opened_s = self._received_at_s = owner.loop.time()
         self._age_s = age_s
         self._ping_at_s = 0.0
         """Time of a PING for which no byte has come; 0 = none."""
@@ -167,7 +167,7 @@ class SocketConnection(asyncio.Protocol):
             if now_s >= self._close_by_s:
                 self.abort()
         elif not http2.has_preface:
-            if now_s - self._opened_s >= timeouts.handshake_s:
+            if now_s - self.opened_s >= timeouts.handshake_s:
                 self._owner.counters.handshakes_failed += 1
                 self.abort()
         elif http2.header_block_since_s is not None and now_s - http2.header_block_since_s >= timeouts.header_block_s:
@@ -183,7 +183,7 @@ class SocketConnection(asyncio.Protocol):
             self._examine_age(now_s)
 
     def _examine_age(self, now_s: float) -> None:
-        if self._age_s and not self._drain_at_s and now_s - self._opened_s >= self._age_s:
+        if self._age_s and not self._drain_at_s and now_s - self.opened_s >= self._age_s:
             self.drain()
         if self._refuse_by_s and now_s >= self._refuse_by_s:
             self._refuse_by_s = 0.0
@@ -224,29 +224,26 @@ class SocketConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    @property
-    def is_half_open(self) -> bool:
-        """Return True until the client's preface has come."""
-        return not self._http2.has_preface
-
     def auth_context(self) -> dict[str, list[bytes]]:
         """Return the properties of the client's certificate under gRPC's names; empty without TLS."""
         return self._tls.auth_context() if self._tls is not None else {}
 
     def backlogs(self, now_s: float) -> list[StreamBacklog]:
         """Return what the client has not taken, for each open stream."""
-        initial = self._http2.initial_send_window
-        return [
-            StreamBacklog(
-                peer=self.peer,
-                path=stream.request.path.decode("latin-1"),
-                stream_id=stream.id,
-                queued_bytes=stream.queued_bytes,
-                queued_age_s=now_s - stream.queued_since_s if stream.queued_bytes else 0.0,
-                uncredited_bytes=max(initial - stream.send_window, 0),
-            )
-            for stream in self._http2.streams.values()
-        ]
+        return [self.backlog(stream, now_s) for stream in self._http2.streams.values()]
+
+    def backlog(self, stream: Stream, now_s: float) -> StreamBacklog:
+        """Return what the client has not taken of one stream of this connection."""
+        since_s = stream.uncredited_since_s
+        return StreamBacklog(
+            peer=self.peer,
+            path=stream.request.path.decode("latin-1"),
+            stream_id=stream.id,
+            queued_bytes=stream.queued_bytes,
+            queued_age_s=now_s - stream.queued_since_s if stream.queued_bytes else 0.0,
+            uncredited_bytes=stream.uncredited_bytes,
+            uncredited_age_s=now_s - since_s if since_s else 0.0,
+        )
 
     # -- parts
 

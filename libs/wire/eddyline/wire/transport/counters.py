@@ -41,3 +41,5 @@ class StreamBacklog:
     uncredited_bytes: int
     """Bytes sent for which the peer has not given back its window: its program may not have read them. Clients give windows
     back in steps, so a few KiB say nothing."""
+    uncredited_age_s: float
+    """Time for which the client has not given back the window of the first of these bytes, at least; 0 = there are none."""

@@ -1,8 +1,8 @@
 """Accepts connections, bounds them, examines them by one timer, and ends them.
 
 L1: at most `connections_max` connections are open, and at most `half_open_max` of them have not sent their preface; a
-further one is closed at once. So a peer that opens sockets and says nothing cannot keep others out for longer than
-`handshake_s`, and never the ones that are connected.
+further one is closed at once. One that is half open for `half_open_s` gives its place to the next. So many clients that come
+together are served in turn, and peers that open sockets and say nothing keep others out for `half_open_s` at most.
 L2: after `close` no socket, timer or connection is left.
 Certificates: `add` takes a function that gives the TLS context, called for each new connection. A renewed certificate is
 used from the next one on; open connections keep theirs.
@@ -58,6 +58,8 @@ class Listener:
         self._connections_max = connections_max
         self._half_open_max = half_open_max
         self._connections: dict[SocketConnection, None] = {}
+        self._half_open: dict[SocketConnection, None] = {}
+        """Those without a preface, the oldest first."""
         self._sockets: list[tuple[socket.socket, Callable[[], ssl.SSLContext] | None]] = []
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
@@ -133,28 +135,41 @@ class Listener:
     def admit(self, connection: SocketConnection) -> bool:
         counters = self.counters
         counters.connections_total += 1
-        is_full = counters.connections >= self._connections_max or counters.half_open >= self._half_open_max
+        is_full = counters.connections >= self._connections_max or not self._has_half_open_place()
         if is_full or not self._is_accepting:
             counters.connections_refused += 1
             return False
         counters.connections += 1
-        counters.half_open += 1
-        self._connections[connection] = None
+        self._connections[connection] = self._half_open[connection] = None
+        counters.half_open = len(self._half_open)
         self._all_closed.clear()
         return True
 
     def on_preface(self, connection: SocketConnection) -> None:
-        if connection in self._connections:
-            self.counters.half_open -= 1
+        self._half_open.pop(connection, None)
+        self.counters.half_open = len(self._half_open)
 
     def release(self, connection: SocketConnection) -> None:
         del self._connections[connection]
         self.counters.connections -= 1
-        self.counters.half_open -= connection.is_half_open
+        self._half_open.pop(connection, None)
+        self.counters.half_open = len(self._half_open)
         if not self._connections:
             self._all_closed.set()
 
     # -- parts
+
+    def _has_half_open_place(self) -> bool:
+        """Keep L1, and return whether another connection may be half open."""
+        if len(self._half_open) < self._half_open_max:
+            return True
+        oldest = next(iter(self._half_open))
+        if self.loop.time() - oldest.opened_s < self.timeouts.half_open_s:
+            return False
+        del self._half_open[oldest]
+        self.counters.handshakes_failed += 1
+        oldest.abort()
+        return True
 
     def _factory(self, context: Callable[[], ssl.SSLContext] | None) -> Callable[[], SocketConnection]:
         def make() -> SocketConnection:

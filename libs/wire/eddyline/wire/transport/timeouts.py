@@ -11,6 +11,9 @@ class Timeouts:
 
     handshake_s: float = 20.0
     """From the accepted socket to the preface of HTTP/2, TLS included. gRPC: two minutes."""
+    half_open_s: float = 1.0
+    """Without a preface, after which a connection gives its place to a new one, if there are too many such. A handshake of
+    TLS takes three round trips, so it is older only if its client is slow or silent."""
     header_block_s: float = 20.0
     """For a header block with its CONTINUATION frames."""
     keepalive_s: float = 10.0

@@ -150,10 +150,9 @@ test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other
 
 # servers, access, errors, streams, forwarding and clients: what depends on the wire
 OF_WIRE := tests/core/server tests/core/auth tests/core/forwarding tests/core/store_link tests/core/transport tests/delivery tests/client tests/store/rpc tests/ingest/rpc
-test-wire: WIRE := own
 test-wire: $(VENV)/.test ## What depends on the wire, on the one that is not the roles' default, in 3 minutes
-	@$(PYTEST) -n 4 --dist worksteal -m "not crash and not sim and not integration" --timeout 120 $(OF_WIRE)
-	@$(PYTEST) -m integration --timeout 300 tests/integration/operations/test_access.py tests/integration/operations/test_renewed_certificates.py
+	@EDDYLINE_TEST_WIRE=$(or $(WIRE),own) $(PYTEST) -n 4 --dist worksteal -m "not crash and not sim and not integration" --timeout 120 $(OF_WIRE)
+	@EDDYLINE_TEST_WIRE=$(or $(WIRE),own) $(PYTEST) -m integration --timeout 300 tests/integration/operations/test_access.py tests/integration/operations/test_renewed_certificates.py
 
 test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real store
 	@$(WITH_JAVA) $(PYTEST) -n 2 -m spark --timeout 300 tests/spark

@@ -23,7 +23,7 @@ from eddyline.wire.calls.server import Server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from eddyline.wire.calls.context import Context
+    from eddyline.wire.calls.context import WireContext
 
 KINDS = ("grpc", "own", "own quick")
 ROUNDS = 3
@@ -40,24 +40,24 @@ class Methods:
     """Handlers of a server."""
 
     def __init__(self) -> None:
-        self._watchers: list[Context] = []
+        self._watchers: list[WireContext] = []
 
-    async def echo(self, request: bytes, _context: Context) -> bytes:
+    async def echo(self, request: bytes, _context: WireContext) -> bytes:
         """Answer with the request."""
         return request
 
-    async def bidi(self, requests: AsyncIterator[bytes], _context: Context) -> AsyncIterator[bytes]:
+    async def bidi(self, requests: AsyncIterator[bytes], _context: WireContext) -> AsyncIterator[bytes]:
         """Answer each message with itself."""
         async for request in requests:
             yield request
 
-    async def watch(self, _request: bytes, context: Context) -> None:
+    async def watch(self, _request: bytes, context: WireContext) -> None:
         """Send what is published."""
         await context.send_initial_metadata(())
         self._watchers.append(context)
         await asyncio.Event().wait()
 
-    async def publish(self, request: bytes, context: Context) -> bytes:
+    async def publish(self, request: bytes, context: WireContext) -> bytes:
         """Send a message to all watchers, as often as the request says, a turn of the loop between."""
         calls: list[Call] = [one.call for one in self._watchers] if hasattr(context, "call") else []
         for _ in range(int(request)):

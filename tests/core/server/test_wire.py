@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import pytest
@@ -34,20 +34,21 @@ class Waits:
 
     def __init__(self, server: RoleServer) -> None:
         self.contexts: list[grpc.aio.ServicerContext[bytes, bytes]] = []
-        self.peers: list[str] = []
-        """Of `one`'s calls. The core's contexts give none after their call."""
         self.released = asyncio.Event()
-        handlers = {
-            "One": grpc.unary_unary_rpc_method_handler(self.one),  # type: ignore[arg-type]  # the stubs know threads only
-            "Flood": grpc.unary_stream_rpc_method_handler(self.flood),  # type: ignore[arg-type]  # the same
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "One": grpc.unary_unary_rpc_method_handler(self.one),
+            "Peer": grpc.unary_unary_rpc_method_handler(self.peer),
+            "Flood": grpc.unary_stream_rpc_method_handler(self.flood),
         }
         server.grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def one(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         self.contexts.append(context)
-        self.peers.append(context.peer())
         await self.released.wait()
         return request
+
+    async def peer(self, _request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        return context.peer().encode()
 
     async def flood(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
         self.contexts.append(context)
@@ -216,17 +217,16 @@ async def test_what_a_client_has_not_read_is_visible_on_the_own_wire(wire: str) 
 
 async def test_a_connection_at_its_age_takes_no_new_calls_and_finishes_its_own(wire: str) -> None:
     async with serving(wire, age_ms=1_000) as (_, waits, channel):
-        first = one(channel)
+        running = one(channel)
         await until(lambda: bool(waits.contexts))
-        calls = [first]
+        peer: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICE}/Peer")
+        first = await peer(b"", timeout=HANG_S)
         async with asyncio.timeout(HANG_S):
-            while waits.peers[-1] == waits.peers[0]:
-                await asyncio.sleep(0.1)
-                calls.append(one(channel))
-                await until(lambda: len(waits.peers) == len(calls))
-        assert not any(call.done() for call in calls)
+            while await peer(b"", timeout=HANG_S) == first:
+                pass
+        assert not running.done()
         waits.released.set()
-        assert [await call for call in calls] == [b"x"] * len(calls)
+        assert await running == b"x"
     assert CONNECTION_GRACE > 1
 
 

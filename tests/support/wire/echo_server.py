@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from eddyline.wire.calls.context import Context
+    from eddyline.wire.calls.context import WireContext
 
     Behaviour = Callable[..., object]
 
@@ -37,7 +37,7 @@ class EchoServer:
         """Where it listens."""
         return f"127.0.0.1:{self.port}"
 
-    async def echo(self, request: bytes, context: Context) -> bytes:
+    async def echo(self, request: bytes, context: WireContext) -> bytes:
         """Answer with the request, and send some of its metadata back."""
         given = dict(context.invocation_metadata())
         if (initial := given.get("x-initial")) is not None:
@@ -46,24 +46,24 @@ class EchoServer:
             context.set_trailing_metadata((("x-end-bin", end),))
         return request
 
-    async def bidi(self, requests: AsyncIterator[bytes], _context: Context) -> AsyncIterator[bytes]:
+    async def bidi(self, requests: AsyncIterator[bytes], _context: WireContext) -> AsyncIterator[bytes]:
         """Answer each message with itself."""
         async for request in requests:
             yield request
 
-    async def count(self, requests: AsyncIterator[bytes], _context: Context) -> bytes:
+    async def count(self, requests: AsyncIterator[bytes], _context: WireContext) -> bytes:
         """Answer with the number of messages."""
         count = 0
         async for _ in requests:
             count += 1
         return b"%d" % count
 
-    async def several(self, request: bytes, context: Context) -> None:
+    async def several(self, request: bytes, context: WireContext) -> None:
         """Write as many messages as the request says."""
         for number in range(int(request)):
             await context.write(b"%d" % number)
 
-    async def wait(self, _request: bytes, context: Context) -> bytes:
+    async def wait(self, _request: bytes, context: WireContext) -> bytes:
         """Wait until cancelled."""
         context.add_done_callback(lambda done: self.events.append(("done", done.cancelled())))
         self.begun.set()
@@ -74,11 +74,11 @@ class EchoServer:
             raise
         return b""
 
-    async def names(self, _request: bytes, context: Context) -> bytes:
+    async def names(self, _request: bytes, context: WireContext) -> bytes:
         """Answer with the common names of the client's certificate."""
         return b",".join(context.auth_context().get("x509_common_name", []))
 
-    async def status(self, request: bytes, context: Context) -> bytes:
+    async def status(self, request: bytes, context: WireContext) -> bytes:
         """Abort with `code message`."""
         code, _, message = request.decode().partition(" ")
         await context.abort(next(one for one in grpc.StatusCode if one.value[0] == int(code)), message)

@@ -17,9 +17,9 @@ from tests.support.wire.echo_server import echo_server, unary
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from eddyline.wire.calls.context import Context
+    from eddyline.wire.calls.context import WireContext
 
-    Behaviour = Callable[[bytes, Context], Awaitable[bytes | None]]
+    Behaviour = Callable[[bytes, WireContext], Awaitable[bytes | None]]
 
 
 async def called(behaviour: Behaviour, **arguments: Any) -> grpc.aio.UnaryUnaryCall[bytes, bytes]:
@@ -39,7 +39,7 @@ async def called(behaviour: Behaviour, **arguments: Any) -> grpc.aio.UnaryUnaryC
 async def test_metadata_peer_and_deadline_are_seen() -> None:
     seen: list[object] = []
 
-    async def note(request: bytes, context: Context) -> bytes:
+    async def note(request: bytes, context: WireContext) -> bytes:
         metadata = dict(context.invocation_metadata())
         assert context.invocation_metadata()[0].key
         remaining = context.time_remaining()
@@ -53,7 +53,7 @@ async def test_metadata_peer_and_deadline_are_seen() -> None:
 
 
 async def test_a_call_without_a_deadline_has_no_time_remaining() -> None:
-    async def note(_request: bytes, context: Context) -> bytes:
+    async def note(_request: bytes, context: WireContext) -> bytes:
         assert context.time_remaining() is None
         return b""
 
@@ -61,7 +61,7 @@ async def test_a_call_without_a_deadline_has_no_time_remaining() -> None:
 
 
 async def test_a_status_that_is_set_is_sent_without_a_message() -> None:
-    async def set_status(_request: bytes, context: Context) -> bytes:
+    async def set_status(_request: bytes, context: WireContext) -> bytes:
         context.set_code(grpc.StatusCode.NOT_FOUND)
         context.set_details("gone")
         context.set_trailing_metadata((("a", "b"),))
@@ -76,7 +76,7 @@ async def test_a_status_that_is_set_is_sent_without_a_message() -> None:
 async def test_an_abort_cannot_be_swallowed() -> None:
     seen: list[str] = []
 
-    async def swallow(_request: bytes, context: Context) -> bytes:
+    async def swallow(_request: bytes, context: WireContext) -> bytes:
         try:
             await context.abort(grpc.StatusCode.ABORTED, "first")
         except grpc.aio.AbortError:
@@ -94,7 +94,7 @@ async def test_an_abort_cannot_be_swallowed() -> None:
 
 
 async def test_details_of_a_status_travel_as_bytes() -> None:
-    async def abort(_request: bytes, context: Context) -> bytes:
+    async def abort(_request: bytes, context: WireContext) -> bytes:
         trailing = (("grpc-status-details-bin", b"\x08\x05\0\xff"),)
         await context.abort(grpc.StatusCode.NOT_FOUND, "gone", trailing)
         raise AssertionError
@@ -104,7 +104,7 @@ async def test_details_of_a_status_travel_as_bytes() -> None:
 
 
 async def test_initial_metadata_is_sent_once() -> None:
-    async def twice(_request: bytes, context: Context) -> bytes:
+    async def twice(_request: bytes, context: WireContext) -> bytes:
         await context.send_initial_metadata((("a", "b"),))
         with pytest.raises(grpc.aio.UsageError):
             await context.send_initial_metadata(())
@@ -116,7 +116,7 @@ async def test_initial_metadata_is_sent_once() -> None:
 
 
 async def test_metadata_that_cannot_be_sent_fails_the_call(caplog: pytest.LogCaptureFixture) -> None:
-    async def wrong(_request: bytes, context: Context) -> bytes:
+    async def wrong(_request: bytes, context: WireContext) -> bytes:
         context.set_trailing_metadata((("a", "line\nbreak"),))
         return b""
 
@@ -127,7 +127,7 @@ async def test_metadata_that_cannot_be_sent_fails_the_call(caplog: pytest.LogCap
 async def test_a_write_to_a_client_that_has_gone_is_an_error_of_grpc() -> None:
     raised: list[BaseException] = []
 
-    async def stubborn(_request: bytes, context: Context) -> None:
+    async def stubborn(_request: bytes, context: WireContext) -> None:
         await context.write(b"first")
         try:
             await asyncio.Event().wait()
@@ -152,10 +152,10 @@ async def test_a_write_to_a_client_that_has_gone_is_an_error_of_grpc() -> None:
 async def test_done_callbacks_run_once_when_the_call_is_over(caplog: pytest.LogCaptureFixture) -> None:
     done: list[object] = []
 
-    def fail(_context: Context) -> None:
+    def fail(_context: WireContext) -> None:
         raise KeyError("mine")
 
-    async def add(_request: bytes, context: Context) -> bytes:
+    async def add(_request: bytes, context: WireContext) -> bytes:
         context.add_done_callback(fail)
         context.add_done_callback(lambda given: done.append((given is context, given.cancelled())))
         assert not done
@@ -169,7 +169,7 @@ async def test_done_callbacks_run_once_when_the_call_is_over(caplog: pytest.LogC
 async def test_an_iterator_of_answers_is_closed_before_the_call_ends() -> None:
     closed = asyncio.Event()
 
-    async def answers(_request: bytes, _context: Context) -> AsyncIterator[bytes]:
+    async def answers(_request: bytes, _context: WireContext) -> AsyncIterator[bytes]:
         try:
             while True:
                 yield b"x" * 10_000
@@ -191,7 +191,7 @@ async def test_an_iterator_of_answers_is_closed_before_the_call_ends() -> None:
 
 
 async def test_codecs_of_a_handler_are_used() -> None:
-    async def add(requests: AsyncIterator[int], context: Context) -> int:
+    async def add(requests: AsyncIterator[int], context: WireContext) -> int:
         total = 0
         async for request in requests:
             total += request
@@ -208,7 +208,7 @@ async def test_codecs_of_a_handler_are_used() -> None:
 
 
 async def test_an_answer_above_its_bound_is_refused_and_a_large_one_sent() -> None:
-    async def answer(request: bytes, _context: Context) -> bytes:
+    async def answer(request: bytes, _context: WireContext) -> bytes:
         return bytes(int(request))
 
     server = Server(limits=Limits(sent_message_bytes_max=20 << 20))

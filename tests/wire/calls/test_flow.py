@@ -20,7 +20,7 @@ from tests.support.wire.raw_client import raw_client
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from eddyline.wire.calls.context import Context
+    from eddyline.wire.calls.context import WireContext
 
 WINDOW = 70_000
 LIMITS = Limits(stream_window_bytes=WINDOW, message_bytes_max=1 << 20, assembling_bytes_max=1 << 20)
@@ -32,12 +32,12 @@ class Held:
     def __init__(self) -> None:
         self.gate = asyncio.Semaphore(0)
         self.read: list[int] = []
-        self.calls: list[Context] = []
+        self.calls: list[WireContext] = []
         self.server = Server(limits=LIMITS)
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._take)
         self.server.add_registered_method_handlers("h.H", {"Take": handler})
 
-    async def _take(self, _requests: object, context: Context) -> bytes:
+    async def _take(self, _requests: object, context: WireContext) -> bytes:
         self.calls.append(context)
         while True:
             await self.gate.acquire()
@@ -151,7 +151,7 @@ async def test_a_writer_waits_for_its_client_and_goes_on() -> None:
 async def test_a_status_waits_for_the_end_of_its_request() -> None:
     """The grpc.aio client reports INTERNAL if its stream ends while it sends."""
 
-    async def refuse(_requests: object, context: Context) -> None:
+    async def refuse(_requests: object, context: WireContext) -> None:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
 
     server = Server()

@@ -21,7 +21,7 @@ from tests.support.wire.raw_client import raw_client
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from eddyline.wire.calls.context import Context
+    from eddyline.wire.calls.context import WireContext
 
 
 async def test_a_quick_handler_answers_without_a_task_or_leaves_it_to_the_handler() -> None:
@@ -92,13 +92,13 @@ class Receiving:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.got: list[bytes] = []
-        self.contexts: list[Context] = []
+        self.contexts: list[WireContext] = []
         self.pauses_at = -1
         self.server = Server(limits=limits)
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._serve)
         self.server.add_registered_method_handlers("r.R", {"Take": handler})
 
-    async def _serve(self, _requests: object, context: Context) -> None:
+    async def _serve(self, _requests: object, context: WireContext) -> None:
         ended = asyncio.Event()
         self.contexts.append(context)
 
@@ -145,7 +145,7 @@ class Fan:
         self.server = Server()
         self.server.add_registered_method_handlers("w.W", {"Watch": grpc.unary_stream_rpc_method_handler(self._watch)})
 
-    async def _watch(self, _request: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def _watch(self, _request: bytes, context: WireContext) -> AsyncIterator[bytes]:
         call = context.call
         call.open()
         self.calls.append(call)
@@ -187,7 +187,7 @@ async def test_an_error_of_a_receiving_function_ends_its_call_alone(caplog: pyte
     def fail(_request: bytes) -> bool:
         raise KeyError("mine")
 
-    async def serve(_requests: object, context: Context) -> None:
+    async def serve(_requests: object, context: WireContext) -> None:
         context.call.receive(fail, lambda: None)
         await asyncio.Event().wait()
 
@@ -204,7 +204,7 @@ async def test_an_error_of_a_receiving_function_ends_its_call_alone(caplog: pyte
 async def test_a_sender_below_the_mark_may_wait_for_room_too() -> None:
     waited = asyncio.Event()
 
-    async def serve(_request: bytes, context: Context) -> None:
+    async def serve(_request: bytes, context: WireContext) -> None:
         assert context.call.send(bytes(700))
         await context.call.writable()
         waited.set()

@@ -13,7 +13,7 @@ from eddyline.core.records.record import MESSAGE_BYTES_MAX
 from eddyline.core.server.wire import CALLS_MAX, CONNECTION_GRACE, HANDSHAKE_MS_MAX, Backlog
 from eddyline.core.telemetry.server_metrics import ServerCounts
 from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, WINDOW_BYTES
-from eddyline.wire.calls.context import Context
+from eddyline.wire.calls.context import WireContext
 from eddyline.wire.calls.server import Server
 from eddyline.wire.http2.limits import Limits
 from eddyline.wire.transport.timeouts import Timeouts
@@ -84,7 +84,7 @@ class OwnWire:
         )
 
     def backlog(self, context: object) -> Backlog | None:
-        if not isinstance(context, Context):
+        if not isinstance(context, WireContext):
             return None
         stream = context.call.backlog()
         return Backlog(stream.queued_bytes, stream.queued_age_s, stream.uncredited_bytes, stream.uncredited_age_s)

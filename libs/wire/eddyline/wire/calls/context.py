@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 FINISHED: str = "RPC already finished."
 
 
-class Context:
-    """Context of one call. `call` has the ways past coroutines: `send`, `writable`, `receive`, `send_to_all`."""
+class WireContext:
+    """WireContext of one call. `call` has the ways past coroutines: `send`, `writable`, `receive`, `send_to_all`."""
 
     __slots__ = ("_abort", "_code", "_details", "_trailing", "call", "decode", "encode")
 
@@ -168,7 +168,7 @@ class Context:
 
     # -- the call
 
-    def add_done_callback(self, callback: Callable[[Context], None]) -> None:
+    def add_done_callback(self, callback: Callable[[WireContext], None]) -> None:
         """Call `callback` with this context when the call is over: its status is sent, or it is cancelled."""
         self.call.done_callbacks.append(partial(callback, self))
 

@@ -31,7 +31,7 @@ from eddyline.wire.calls.call import (
     Call,
     Opening,
 )
-from eddyline.wire.calls.context import Context
+from eddyline.wire.calls.context import WireContext
 from eddyline.wire.calls.metadata import (
     CONTENT_TYPE,
     HEADERS_BLOCK,
@@ -256,7 +256,7 @@ class Server(grpc.aio.Server):
         return int(name[1]) if isinstance(name, tuple) else 0
 
     async def _run(self, call: Call) -> None:
-        context = Context(call)
+        context = WireContext(call)
         try:
             handler = await self._find(CallDetails(call.opening.path, call.opening.metadata), 0)
             if handler is None:
@@ -293,7 +293,7 @@ class Server(grpc.aio.Server):
         return None
 
 
-async def _answer(handler: Handler, context: Context) -> None:
+async def _answer(handler: Handler, context: WireContext) -> None:
     """Run a handler, send what it gives, and end the call."""
     request: object
     if handler.request_streaming:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
     from eddyline.wire.transport.connection import Service
 
 
@@ -70,9 +70,9 @@ class HoldingService(LenientService):
     """Keeps streams open, and lists them."""
 
     def __init__(self) -> None:
-        self.streams: list[Stream] = []
+        self.streams: list[Http2Stream] = []
 
-    def on_request(self, stream: Stream, _connection: SocketConnection) -> None:
+    def on_request(self, stream: Http2Stream, _connection: SocketConnection) -> None:
         self.streams.append(stream)
 
 

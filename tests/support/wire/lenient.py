@@ -18,14 +18,14 @@ from eddyline.wire.transport.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from eddyline.wire.http2.errors import ErrorCode
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
     from eddyline.wire.transport.connection import SocketConnection
 
 
 class _Answer:
     """Answers at the end of the request."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Http2Stream) -> None:
         self._stream = stream
 
     def on_data(self, data: bytes) -> None:
@@ -44,10 +44,10 @@ class _Answer:
 class LenientService:
     """Answers every request."""
 
-    def on_request(self, stream: Stream, _connection: SocketConnection) -> None:
+    def on_request(self, stream: Http2Stream, _connection: SocketConnection) -> None:
         stream.handler = _Answer(stream)
 
-    def on_oversized(self, stream: Stream, _connection: SocketConnection) -> None:
+    def on_oversized(self, stream: Http2Stream, _connection: SocketConnection) -> None:
         stream.end(encode_field(b":status", b"431"))
 
 

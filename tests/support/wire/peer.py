@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddyline.wire.http2.connection import Connection
+from eddyline.wire.http2.connection import Http2Connection
 from eddyline.wire.http2.limits import Limits
 from tests.support.wire.frames import HELLO, Frame, frames_of
 
 if TYPE_CHECKING:
     from eddyline.wire.http2.errors import ConnectionFailed, ErrorCode
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
 
 Event = tuple[object, ...]
 
@@ -18,7 +18,7 @@ Event = tuple[object, ...]
 class Recorder:
     """Handler of a stream that records, and consumes at once if `consumes`."""
 
-    def __init__(self, peer: Peer, stream: Stream) -> None:
+    def __init__(self, peer: Peer, stream: Http2Stream) -> None:
         self._peer = peer
         self._stream = stream
 
@@ -44,10 +44,10 @@ class Peer:
         self.now_s = 0.0
         self.wakes = 0
         self.events: list[Event] = []
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, Http2Stream] = {}
         self.consumes = consumes
         self.failure: ConnectionFailed | None = None
-        self.connection = Connection(self, limits=limits or Limits(), now=lambda: self.now_s, wake=self._wake)
+        self.connection = Http2Connection(self, limits=limits or Limits(), now=lambda: self.now_s, wake=self._wake)
         if greets:
             self.connection.begin()
             self.connection.receive(HELLO)
@@ -66,16 +66,16 @@ class Peer:
             frames += frames_of(output)
         return frames
 
-    def stream(self, stream_id: int) -> Stream:
+    def stream(self, stream_id: int) -> Http2Stream:
         """A stream that the client has opened."""
         return self.streams[stream_id]
 
-    def on_request(self, stream: Stream) -> None:
+    def on_request(self, stream: Http2Stream) -> None:
         self.streams[stream.id] = stream
         stream.handler = Recorder(self, stream)
         self.events.append(("request", stream.id, stream.request.fields))
 
-    def on_oversized(self, stream: Stream) -> None:
+    def on_oversized(self, stream: Http2Stream) -> None:
         self.events.append(("oversized", stream.id))
         stream.end(b"\x88")
 

@@ -16,7 +16,7 @@ from tests.support.wire.peer import Peer
 
 if TYPE_CHECKING:
     from eddyline.wire.http2.errors import ErrorCode
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
 
 RECORDINGS: Final = Path(__file__).parents[2] / "golden" / "wire"
 NAMES: Final = ("python", "go", "node")
@@ -27,7 +27,7 @@ MUTANTS: Final = 150
 class _Echo:
     """Sends back what comes, as messages."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Http2Stream) -> None:
         self._stream = stream
         self._assembler = Assembler(LIMITS.message_bytes_max)
         self.messages: list[bytes] = []
@@ -54,7 +54,7 @@ class _Echo:
 class _EchoPeer(Peer):
     """A connection whose streams send back what comes."""
 
-    def on_request(self, stream: Stream) -> None:
+    def on_request(self, stream: Http2Stream) -> None:
         super().on_request(stream)
         stream.handler = _Echo(stream)
 

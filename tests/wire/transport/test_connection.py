@@ -17,7 +17,7 @@ from tests.support.wire.frames import HELLO, goaway_of, headers, request, reques
 if TYPE_CHECKING:
     import pytest
 
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
     from eddyline.wire.transport.connection import SocketConnection
 
 END = encode_field(b"grpc-status", b"0")
@@ -165,7 +165,7 @@ def test_a_refused_connection_is_aborted_and_never_released() -> None:
 
 def test_an_error_of_the_service_ends_its_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(HoldingService):
-        def on_request(self, stream: Stream, connection: SocketConnection) -> None:
+        def on_request(self, stream: Http2Stream, connection: SocketConnection) -> None:
             raise KeyError("mine")
 
     owner = FakeOwner(Failing())

@@ -16,7 +16,7 @@ import uvloop
 from eddyline.wire.calls.call import Call
 from eddyline.wire.calls.server import Server
 from eddyline.wire.http2.limits import Limits
-from eddyline.wire.http2.stream import Stream
+from eddyline.wire.http2.stream import Http2Stream
 from eddyline.wire.transport.connection import SocketConnection
 from eddyline.wire.transport.timeouts import Timeouts
 from tests.support.hang import HANG_S
@@ -139,7 +139,7 @@ async def test_nothing_is_left_of_connections_that_come_and_go() -> None:
 
 
 def _kept() -> list[object]:
-    return [one for one in gc.get_objects() if isinstance(one, Call | Stream | SocketConnection)]
+    return [one for one in gc.get_objects() if isinstance(one, Call | Http2Stream | SocketConnection)]
 
 
 async def test_mutated_recordings_leave_the_server_serving(echo: EchoServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from eddyline.wire.calls.metadata import Metadatum
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
     from eddyline.wire.transport.connection import SocketConnection
     from eddyline.wire.transport.counters import StreamBacklog
 
@@ -90,7 +90,7 @@ class Call:
         *("done_callbacks", "inbox", "is_cancelled", "is_finished", "opening", "stream"),
     )
 
-    def __init__(self, owner: CallOwner, stream: Stream, connection: SocketConnection, opening: Opening) -> None:
+    def __init__(self, owner: CallOwner, stream: Http2Stream, connection: SocketConnection, opening: Opening) -> None:
         self._owner = owner
         self.stream = stream
         self.connection = connection

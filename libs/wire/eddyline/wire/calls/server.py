@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from eddyline.wire.calls.metadata import Metadatum
     from eddyline.wire.http2.request import Request
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
     from eddyline.wire.transport.connection import SocketConnection
     from eddyline.wire.transport.counters import Counters, StreamBacklog
 
@@ -204,7 +204,7 @@ class Server(grpc.aio.Server):
 
     # -- of transport.connection.Service
 
-    def on_request(self, stream: Stream, connection: SocketConnection) -> None:
+    def on_request(self, stream: Http2Stream, connection: SocketConnection) -> None:
         request = stream.request
         if not _is_grpc(request.content_type):
             stream.end(UNSUPPORTED_MEDIA_TYPE)
@@ -231,7 +231,7 @@ class Server(grpc.aio.Server):
             at_once = handler is None or handler.request_streaming
             call.begin(timeout_s=timeout_s, at_once=at_once, quick=self._quick.get(opening.path))
 
-    def on_oversized(self, stream: Stream, _connection: SocketConnection) -> None:
+    def on_oversized(self, stream: Http2Stream, _connection: SocketConnection) -> None:
         _refuse(stream, RESOURCE_EXHAUSTED, "received metadata size exceeds the limit")
 
     # -- of calls.call.CallOwner
@@ -334,7 +334,7 @@ def _open(request: Request) -> Opening:
     return Opening(request.path.decode("latin-1"), decode_metadata(request.fields))
 
 
-def _refuse(stream: Stream, code: int, message: str) -> None:
+def _refuse(stream: Http2Stream, code: int, message: str) -> None:
     """End a stream that becomes no call."""
     bytes_max = stream.connection.peer_header_list_bytes_max
     stream.end(HEADERS_BLOCK + encode_trailers(code, message, (), bytes_max=bytes_max))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eddyline.wire.http2.control_meter import ControlMeter
 from eddyline.wire.http2.errors import ConnectionFailed, ErrorCode
-from eddyline.wire.http2.frame_reader import FrameReader
+from eddyline.wire.http2.frame_reader import Http2FrameReader
 from eddyline.wire.http2.frames import (
     ENABLE_PUSH,
     FRAME_BYTES_LIMIT,
@@ -43,7 +43,7 @@ from eddyline.wire.http2.frames import (
 from eddyline.wire.http2.hpack import BlockDecoder
 from eddyline.wire.http2.limits import SETTINGS_COST, Limits
 from eddyline.wire.http2.request import is_valid_trailer, parse_request
-from eddyline.wire.http2.stream import Stream
+from eddyline.wire.http2.stream import Http2Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,10 +57,10 @@ CODES: Final = {int(code): code for code in ErrorCode}
 class ConnectionHandler(Protocol):
     """Gets the events of a connection."""
 
-    def on_request(self, stream: Stream) -> None:
+    def on_request(self, stream: Http2Stream) -> None:
         """Take a new stream, and set its `handler` or end it. `on_end` follows if the request has no data."""
 
-    def on_oversized(self, stream: Stream) -> None:
+    def on_oversized(self, stream: Http2Stream) -> None:
         """Take a new stream whose header list exceeds its bound; its request has the fields that fit. End it."""
 
     def on_drained(self) -> None:
@@ -70,7 +70,7 @@ class ConnectionHandler(Protocol):
         """Take the failure: write the output, which ends with GOAWAY, and close."""
 
 
-class Connection:
+class Http2Connection:
     """State of one connection. `begin` first, then `receive`; `lost` when the socket is gone."""
 
     __slots__ = (
@@ -95,9 +95,9 @@ class Connection:
         self.limits = limits
         self.now = now
         self.wake = wake
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, Http2Stream] = {}
         """Open streams by id."""
-        self.ready: dict[int, Stream] = {}
+        self.ready: dict[int, Http2Stream] = {}
         """Streams with something to send that wait for the connection's window or the socket, the next one first."""
         self.send_window = INITIAL_WINDOW
         self.receive_window = INITIAL_WINDOW
@@ -117,7 +117,7 @@ class Connection:
         self.is_full = False
         """Streams should queue: the socket takes no more, or a turn's output is full."""
         self._decoder = BlockDecoder(list_bytes_max=limits.header_list_bytes_max)
-        self._reader = FrameReader(self, limits, now)
+        self._reader = Http2FrameReader(self, limits, now)
         self._reset_ids: dict[int, None] = {}
         """Streams that we closed before the client had: frames on their way to them are no errors. The newest
         `streams_max`."""
@@ -254,7 +254,7 @@ class Connection:
         self.unread -= size
         self._give_credit()
 
-    def close_stream(self, stream: Stream, code: ErrorCode | None) -> None:
+    def close_stream(self, stream: Http2Stream, code: ErrorCode | None) -> None:
         """Forget a stream, and tell its handler."""
         if stream.is_closed:
             return
@@ -323,7 +323,7 @@ class Connection:
             self._refuse(stream_id, ErrorCode.PROTOCOL_ERROR)
             return
         headers.request = request
-        stream = Stream(self, stream_id, request)
+        stream = Http2Stream(self, stream_id, request)
         self.streams[stream_id] = stream
         self.streams_total += 1
         stream.is_ended = is_end
@@ -409,7 +409,7 @@ class Connection:
 
     # -- parts
 
-    def _on_data_of_closed(self, stream: Stream | None, stream_id: int) -> None:
+    def _on_data_of_closed(self, stream: Http2Stream | None, stream_id: int) -> None:
         if stream is not None:
             self._reset(stream, ErrorCode.STREAM_CLOSED)
             return
@@ -433,7 +433,7 @@ class Connection:
             stream.is_ended = True
             stream.handler.on_end()
 
-    def _on_window(self, stream: Stream) -> None:
+    def _on_window(self, stream: Http2Stream) -> None:
         """Keep S3 after a change of a stream's window."""
         if stream.send_window <= 0:
             self.ready.pop(stream.id, None)
@@ -465,7 +465,7 @@ class Connection:
         if self.unsent_answers > self.limits.unsent_answers_max:
             raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "too many answers that are not read")
 
-    def _reset(self, stream: Stream, code: ErrorCode) -> None:
+    def _reset(self, stream: Http2Stream, code: ErrorCode) -> None:
         """End a stream for an error of the peer (5.4.2). Counted: an error a stream is a flood too."""
         self._charge()
         stream.reset(code)

@@ -85,7 +85,7 @@ class _HeaderFrames:
         self.started_s = started_s
 
 
-class FrameReader:
+class Http2FrameReader:
     """Reads one connection, which begins with the preface and a SETTINGS frame (3.4)."""
 
     __slots__ = ("_block", "_buffer", "_has_settings", "_limits", "_now", "_receiver", "_stopped", "has_preface")
@@ -244,16 +244,16 @@ class FrameReader:
         _fail_stream("PUSH_PROMISE")
 
 
-_READERS: Final[Mapping[int, Callable[[FrameReader, int, int, bytes], None]]] = {
-    HEADERS: FrameReader._headers,
-    PRIORITY: FrameReader._priority,
-    RST_STREAM: FrameReader._rst_stream,
-    SETTINGS: FrameReader._settings,
-    PUSH_PROMISE: FrameReader._push_promise,
-    PING: FrameReader._ping,
-    GOAWAY: FrameReader._goaway,
-    WINDOW_UPDATE: FrameReader._window_update,
-    CONTINUATION: FrameReader._continuation,
+_READERS: Final[Mapping[int, Callable[[Http2FrameReader, int, int, bytes], None]]] = {
+    HEADERS: Http2FrameReader._headers,
+    PRIORITY: Http2FrameReader._priority,
+    RST_STREAM: Http2FrameReader._rst_stream,
+    SETTINGS: Http2FrameReader._settings,
+    PUSH_PROMISE: Http2FrameReader._push_promise,
+    PING: Http2FrameReader._ping,
+    GOAWAY: Http2FrameReader._goaway,
+    WINDOW_UPDATE: Http2FrameReader._window_update,
+    CONTINUATION: Http2FrameReader._continuation,
 }
 
 

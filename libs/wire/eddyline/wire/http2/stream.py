@@ -24,15 +24,15 @@ from eddyline.wire.http2.frames import (
 )
 
 if TYPE_CHECKING:
-    from eddyline.wire.http2.connection import Connection
+    from eddyline.wire.http2.connection import Http2Connection
     from eddyline.wire.http2.request import Request
 
 
 class StreamHandler(Protocol):
-    """Gets the events of one stream. Methods are called inside `Connection.receive` or a call of `Stream`."""
+    """Gets the events of one stream. Methods are called inside `Http2Connection.receive` or a call of `Http2Stream`."""
 
     def on_data(self, data: bytes) -> None:
-        """Take bytes of the request; each stays counted as unread until `Stream.consume`."""
+        """Take bytes of the request; each stays counted as unread until `Http2Stream.consume`."""
 
     def on_end(self) -> None:
         """Take the end of the request."""
@@ -59,8 +59,8 @@ class _Ignored:
 IGNORED: Final[StreamHandler] = _Ignored()
 
 
-class Stream:
-    """A stream that a client opened. Made by `Connection`; `handler` is set by the connection's handler."""
+class Http2Stream:
+    """A stream that a client opened. Made by `Http2Connection`; `handler` is set by the connection's handler."""
 
     __slots__ = (
         "_end",
@@ -84,7 +84,7 @@ class Stream:
         "unread",
     )
 
-    def __init__(self, connection: Connection, stream_id: int, request: Request) -> None:
+    def __init__(self, connection: Http2Connection, stream_id: int, request: Request) -> None:
         self.connection = connection
         self.id = stream_id
         self.request = request

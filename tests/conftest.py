@@ -20,6 +20,15 @@ settings.register_profile(
 )
 settings.load_profile("eddyline")
 
+# What serves calls, but where a test names it: in processes by their setting, in the test's own process by this default.
+if WIRE := os.environ.get("EDDYLINE_TEST_WIRE"):
+    from eddyline.core.server.server import make_server
+
+    os.environ["EDDYLINE_COMMON_WIRE"] = WIRE
+    defaults = make_server.__kwdefaults__
+    assert defaults is not None
+    defaults["wire"] = WIRE
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests counted (`record_property` with a number), summed over the parts that ran beside each other."""

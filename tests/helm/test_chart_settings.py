@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, get_type_hints
 import pytest
 import yaml
 
-from eddyline.core.runtime.settings import CommonSettings, SettingsError
+from eddyline.core.runtime.settings import WIRES, CommonSettings, SettingsError
 from eddyline.delivery.config import DeliverySettings
 from eddyline.ingest.config import IngestSettings
 from eddyline.ingest.sources.sources_file import FIELDS, LISTS, parse_sources
@@ -69,7 +69,7 @@ OF_THE_CHART: Final = {
 }
 """By the part of the values that has the settings: what has a value of its own, or is the chart's to say. Set twice it would
 be a matter of luck which one holds."""
-CHOICES: Final = {"compression": COMPRESSIONS, "fold_profile": FOLD_PROFILES}
+CHOICES: Final = {"compression": COMPRESSIONS, "fold_profile": FOLD_PROFILES, "wire": WIRES}
 WITH: Final = {"unsegmented_bytes_max": {"wal_file_bytes": WAL_FILE_BYTES_MIN}}
 """Values of other settings that allow a setting's whole range."""
 SIZE: Final = "^[0-9]+([.][0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
@@ -172,6 +172,7 @@ def test_setting_of_the_charts_own_is_set_by_it_or_by_values(role: str) -> None:
         "store.settings.CHECKPOINT_BYTES=many",
         "common.settings.KEY_WATCHES_MAX=-1",
         "common.settings.LOG_LEVEL=DEBUG",
+        "common.settings.WIRE=http3",
         "ingest.settings.NATS_URL=nats://other:4222",
         "ingest.settings.VERIFY_INTERVAL_MS=10",
         "ingest.settings.VERIFY_REPAIR=maybe",

@@ -21,6 +21,7 @@ PACKAGES: Final = (
     "libs/core",
     "libs/client",
     "libs/export",
+    "libs/wire",
     "libs/cli",
     "services/store",
     "services/ingest",

@@ -14,6 +14,7 @@ CONTAINERS = {
     "eddyline.cli": "libs/cli/eddyline/cli",
     "eddyline.core": "libs/core/eddyline/core",
     "eddyline.export": "libs/export/eddyline/export",
+    "eddyline.wire": "libs/wire/eddyline/wire",
     "eddyline.store": "services/store/eddyline/store",
     "eddyline.ingest": "services/ingest/eddyline/ingest",
     "eddyline.delivery": "services/delivery/eddyline/delivery",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LINE_SECONDS_MAX = 120
 # settings of the machine that runs the tests are not those of a newcomer
 _OWN_SETTINGS = ("EDDYLINE_", "OTEL_", "NATS_")
+_WIRE = "EDDYLINE_COMMON_WIRE"
 
 
 class Terminal:
@@ -24,7 +25,9 @@ class Terminal:
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
+        kept = {
+            name: value for name, value in os.environ.items() if name == _WIRE or not name.startswith(_OWN_SETTINGS)
+        }
         self._environment = {**kept, "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}", **environment}
 
     def types(self, line: str, *shown: str, code: int = 0, stdin: str = "") -> str:

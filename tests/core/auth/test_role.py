@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("both_wires")
+
 
 class WhoAmI(cluster_pb2_grpc.ClusterServiceServicer):
     """Tells a caller who it is."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eddyline.core.server.open_files import CONNECTIONS_MIN, FILES_MAX, connections_within, raise_open_files
-from eddyline.core.server.server import CALLS_MAX, make_server
+from eddyline.core.server.server import make_server
+from eddyline.core.server.wire import CALLS_MAX
 from tests.support.hang import HANG_S
 
 if TYPE_CHECKING:

@@ -23,6 +23,8 @@ from tests.support.manual_clock import ManualClock
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("both_wires")
+
 
 def access_of(files: Files, *, mutual: bool = True) -> RoleAccess:
     return RoleAccess(CommonSettings(**files.settings(mutual=mutual)))  # type: ignore[arg-type]  # as the fields are

@@ -10,6 +10,7 @@ import pytest
 from eddyline.core.errors import PageTokenInvalid
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.record import GapReason
+from eddyline.core.runtime.settings import WIRES
 from eddyline.core.transport.status import unwrap
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import types_pb2
@@ -113,6 +114,42 @@ async def test_stalled_stream_has_the_reason_of_its_wait() -> None:
             assert one.queued_bytes > 0
             assert one.topics[0].cursor.seq < one.topics[0].head_seq == 20
             assert one.topics[0].standing in (pb.WATCH_STANDING_SENDING, pb.WATCH_STANDING_WAITING_TURN)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_reader_that_stands_still_is_seen_though_its_stream_is_level(wire: str) -> None:
+    async with served_delivery(wire=wire) as served:
+        await log_topic(served.store)
+        async with served.watch_narrowly(tail("log")) as stream:
+            await stream.until_kind("caught_up")
+            # gRPC's core gives back the window of a first message before its program reads it.
+            for _ in range(2):
+                await append(served.store, "log", rows("x" * 60_000))
+
+            async def open_watch() -> pb.OpenWatch:
+                served.clock.advance(0.01)
+                return (await served.delivery.ExplainWatch(pb.ExplainWatchRequest(topic="log"))).watches[0]
+
+            one = await open_watch()
+            while one.sent_count < 2 or one.queued_bytes:
+                one = await open_watch()
+            assert one.topics[0].standing == pb.WATCH_STANDING_LEVEL
+            assert one.HasField("backlog") is (wire == "own")
+            if wire == "grpc":
+                return
+            while one.backlog.unread_bytes < 40_000:
+                one = await open_watch()
+            later = await open_watch()
+            while later.backlog.unread_ms <= one.backlog.unread_ms + 1:
+                later = await open_watch()
+            assert later.topics[0].standing == pb.WATCH_STANDING_LEVEL
+            await append(served.store, "log", rows("x" * 60_000))
+            while not one.backlog.queued_bytes:
+                one = await open_watch()
+            assert len(await stream.data(3)) == 3
+            while one.backlog.queued_bytes:
+                one = await open_watch()
+            assert one.backlog.queued_ms == 0
 
 
 async def test_streams_are_paged_by_the_requested_topic() -> None:

@@ -21,7 +21,9 @@ ROOT: Final = Path(__file__).parents[3]
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 UV: Final = Path(sys.executable).parent / "uv"
 SECONDS_MAX: Final = 240.0
-OF_SERVERS: Final = re.compile(r"grpcio-(reflection|channelz)|opentelemetry|prometheus|pyarrow|uvloop|rocksdict|nats")
+OF_SERVERS: Final = re.compile(
+    r"eddyline-wire|grpcio-(reflection|channelz)|opentelemetry|prometheus|pyarrow|uvloop|rocksdict|nats"
+)
 PROGRAM: Final = """
 import asyncio, importlib.metadata, json, pathlib, sys
 from eddyline.client import Record, __version__, connect

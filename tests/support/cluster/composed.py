@@ -150,6 +150,7 @@ def _read(url: str) -> dict[str, Any]:
 def composed(images: Images) -> Iterator[Composed]:
     """The cluster of docker-compose.yml, without the services that no image could be had for; gone afterwards."""
     environ = {variable: free_address().rpartition(":")[2] for variable in PORTS}
+    environ |= {"WIRE": os.environ.get("EDDYLINE_COMMON_WIRE", "grpc")}
     environ |= {"TAG": TAG, "DOCKER_BUILDKIT": os.environ.get("DOCKER_BUILDKIT", "")} | images.environ
     services = ["nats", *ROLES, *(name for name in ("prometheus", "grafana") if name not in images.missing)]
     with Composed(f"eddyline-test-{os.getpid()}", environ, services) as cluster:

@@ -125,6 +125,7 @@ def _make_wheels() -> None:
     members = [
         "libs/api",
         "libs/core",
+        "libs/wire",
         "libs/client",
         "libs/cli",
         "services/store",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from eddyline.store.shard.shard import Shard
 
 PATIENCE_S: Final = 10.0
+WIRE: Final = os.environ.get("EDDYLINE_COMMON_WIRE", "grpc")
+"""What serves calls in this run of the tests."""
 TURNS_MAX: Final = 200_000
 
 
@@ -179,6 +182,7 @@ async def served_delivery(
     stream_age_ms_max: int = 0,
     access: RoleAccess | None = None,
     trace_ratio: float = 0.0,
+    wire: str = WIRE,
     **changes: int,
 ) -> AsyncIterator[ServedDelivery]:
     """A running role on a free port, over a new store. Its streams get as old as they like: tests make days pass. Both have
@@ -193,9 +197,9 @@ async def served_delivery(
     )
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(sim_store(clock=clock, tracer=tracer))
-        wire = CutLink(store)
-        role = DeliveryRole(wire, clock=clock, random=Random(seed), settings=settings, tracer=tracer)
-        server = make_server(settings.listen, access=access)
+        link = CutLink(store)
+        role = DeliveryRole(link, clock=clock, random=Random(seed), settings=settings, tracer=tracer)
+        server = make_server(settings.listen, access=access, wire=wire)
         add_services(server, role, common=CommonSettings(), clock=clock, host=SystemHost())
         address = await server.start(*SERVICES)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -206,7 +210,7 @@ async def served_delivery(
         await role.tails.up.wait()
         yield ServedDelivery(
             store=store,
-            wire=wire,
+            wire=link,
             clock=clock,
             role=role,
             address=address,

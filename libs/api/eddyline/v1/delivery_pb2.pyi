@@ -718,6 +718,7 @@ class OpenWatch(_message.Message):
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     TOPIC_COUNT_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
     watch_id: _builtins.int
     """Number of the stream at this replica, since its start."""
     peer: _builtins.str
@@ -744,6 +745,12 @@ class OpenWatch(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicStanding]:
         """State of the topics that are furthest behind, at most 20; or of the requested topic."""
 
+    @_builtins.property
+    def backlog(self) -> Global___WatchBacklog:
+        """What its reader has not taken, by HTTP/2's flow control. Unset = not visible: the replica serves by gRPC's own core,
+        whose windows may hold frames that the reader's program has not read, while `queued_bytes` is 0.
+        """
+
     def __init__(
         self,
         *,
@@ -758,14 +765,53 @@ class OpenWatch(_message.Message):
         caught_up: _builtins.bool = ...,
         topic_count: _builtins.int = ...,
         topics: _abc.Iterable[Global___TopicStanding] | None = ...,
+        backlog: Global___WatchBacklog | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "last_send_ms", b"last_send_ms", "open_ms", b"open_ms", "peer", b"peer", "queued_bytes", b"queued_bytes", "sent_bytes", b"sent_bytes", "sent_count", b"sent_count", "slow", b"slow", "topic_count", b"topic_count", "topics", b"topics", "watch_id", b"watch_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog", b"backlog", "caught_up", b"caught_up", "last_send_ms", b"last_send_ms", "open_ms", b"open_ms", "peer", b"peer", "queued_bytes", b"queued_bytes", "sent_bytes", b"sent_bytes", "sent_count", b"sent_count", "slow", b"slow", "topic_count", b"topic_count", "topics", b"topics", "watch_id", b"watch_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenWatch: _TypeAlias = OpenWatch  # noqa: Y015
+
+@_typing.final
+class WatchBacklog(_message.Message):
+    """Bytes of a stream that its reader has not taken. A reader that stands still has `unread_bytes` up to its window, and then
+    `queued_bytes` too, while both ages grow.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUED_BYTES_FIELD_NUMBER: _builtins.int
+    QUEUED_MS_FIELD_NUMBER: _builtins.int
+    UNREAD_BYTES_FIELD_NUMBER: _builtins.int
+    UNREAD_MS_FIELD_NUMBER: _builtins.int
+    queued_bytes: _builtins.int
+    """Bytes that wait at the replica, since the reader's window or its socket is full."""
+    queued_ms: _builtins.int
+    """For how long the first of them has waited, in milliseconds. 0 = none waits."""
+    unread_bytes: _builtins.int
+    """Bytes sent for which the reader has not given back its window: its program may not have read them. Readers give windows
+    back in steps, so some KiB say nothing.
+    """
+    unread_ms: _builtins.int
+    """For how long the first of them has been out, at least, in milliseconds. 0 = there are none."""
+    def __init__(
+        self,
+        *,
+        queued_bytes: _builtins.int = ...,
+        queued_ms: _builtins.int = ...,
+        unread_bytes: _builtins.int = ...,
+        unread_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queued_bytes", b"queued_bytes", "queued_ms", b"queued_ms", "unread_bytes", b"unread_bytes", "unread_ms", b"unread_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchBacklog: _TypeAlias = WatchBacklog  # noqa: Y015
 
 @_typing.final
 class TopicStanding(_message.Message):

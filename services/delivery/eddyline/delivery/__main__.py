@@ -61,11 +61,14 @@ async def serve(process: RoleProcess[DeliverySettings]) -> None:
             connection_age_ms_max=settings.stream_age_ms_max,
             connections_max=connections_within(raise_open_files()),
             access=access,
+            wire=common.wire,
         )
         metrics = process.metrics_export(server.health)
         add_services(server, role, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(
-            metrics.running(partial(delivery_metrics, role, shards.forwarded, access.certificate_expires_s))
+            metrics.running(
+                partial(delivery_metrics, role, shards.forwarded, access.certificate_expires_s, server.counts)
+            )
         )
         await stack.enter_async_context(process.trace_export().running())
         address = await server.start(*SERVICES)

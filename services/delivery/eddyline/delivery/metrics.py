@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eddyline.core.telemetry import names as telemetry
 from eddyline.core.telemetry.metrics import MetricPoint, counter, counters, gauge, gauges, histogram, one_of
+from eddyline.core.telemetry.server_metrics import ServerCounts, ServerNames, server_metrics
 from eddyline.delivery.schedule.governor import LadderStep
 
 if TYPE_CHECKING:
@@ -17,8 +18,21 @@ if TYPE_CHECKING:
     from eddyline.delivery.stats import DeliveryStats
 
 
+_SERVER: Final = ServerNames(
+    connections=telemetry.DELIVERY_CONNECTIONS,
+    opened_connections=telemetry.DELIVERY_OPENED_CONNECTIONS,
+    ended_connections=telemetry.DELIVERY_ENDED_CONNECTIONS,
+    calls=telemetry.DELIVERY_CALLS,
+    opened_calls=telemetry.DELIVERY_OPENED_CALLS,
+    reason=telemetry.LABEL_REASON,
+)
+
+
 async def delivery_metrics(
-    role: DeliveryRole, forwarded: ForwardedCalls, certificate_expires_s: Callable[[], float] = float
+    role: DeliveryRole,
+    forwarded: ForwardedCalls,
+    certificate_expires_s: Callable[[], float] = float,
+    server: Callable[[], ServerCounts] = ServerCounts,
 ) -> list[Metric]:
     """Collect all metrics now."""
     stats = role.stats
@@ -74,6 +88,7 @@ async def delivery_metrics(
             "When the role's certificate expires, in seconds since 1970; 0 = it has none.",
             certificate_expires_s(),
         ),
+        *server_metrics(_SERVER, server()),
         *_scheduling(stats),
     ]
 

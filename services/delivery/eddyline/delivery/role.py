@@ -165,7 +165,9 @@ def add_services(
     """Add every service of delivery to `server`. `metrics_address` = address of its metrics; by default none."""
     delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(role.unary_service(), server.grpc)
     watch = RawMethod(
-        WatchMethod(role.watches).answer, delivery_pb2.WatchTopicsRequest.FromString, response_stream=True
+        WatchMethod(role.watches, server.backlog).answer,
+        delivery_pb2.WatchTopicsRequest.FromString,
+        response_stream=True,
     )
     server.add_raw_methods(SERVICE, {WATCH_TOPICS: watch})
     add_forwarded(server, FORWARDED, role="delivery")

@@ -75,7 +75,11 @@ async def serve(process: RoleProcess[IngestSettings]) -> None:
         shards = await stack.enter_async_context(configured_shards(common, access))
         connections_max = connections_within(raise_open_files())
         server = make_server(
-            settings.listen, interceptors=gates_of(shards), connections_max=connections_max, access=access
+            settings.listen,
+            interceptors=gates_of(shards),
+            connections_max=connections_max,
+            access=access,
+            wire=common.wire,
         )
         role = IngestRole(
             link,
@@ -91,7 +95,9 @@ async def serve(process: RoleProcess[IngestSettings]) -> None:
         metrics = process.metrics_export(server.health)
         add_services(server, role, link=link, common=common, clock=clock, host=host, metrics_address=metrics.address)
         await stack.enter_async_context(
-            metrics.running(partial(ingest_metrics, role, shards.forwarded, access.certificate_expires_s))
+            metrics.running(
+                partial(ingest_metrics, role, shards.forwarded, access.certificate_expires_s, server.counts)
+            )
         )
         await stack.enter_async_context(process.trace_export().running())
         address = await server.start(*SERVICES)

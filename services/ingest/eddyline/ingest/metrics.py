@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.telemetry import names as telemetry
 from eddyline.core.telemetry.metrics import MetricPoint, counter, counters, gauge, gauges, histogram
+from eddyline.core.telemetry.server_metrics import ServerCounts, ServerNames, server_metrics
 from eddyline.ingest.copy.progress import STATES
 
 if TYPE_CHECKING:
@@ -26,9 +27,21 @@ LISTED_SOURCES_MAX: Final = 1_000
 """Prometheus clients have no bound. So many have 25 series each, a text of 2 MB; by name, so that the same ones are listed
 each time."""
 
+_SERVER: Final = ServerNames(
+    connections=telemetry.INGEST_CONNECTIONS,
+    opened_connections=telemetry.INGEST_OPENED_CONNECTIONS,
+    ended_connections=telemetry.INGEST_ENDED_CONNECTIONS,
+    calls=telemetry.INGEST_CALLS,
+    opened_calls=telemetry.INGEST_OPENED_CALLS,
+    reason=telemetry.LABEL_REASON,
+)
+
 
 async def ingest_metrics(
-    role: IngestRole, forwarded: ForwardedCalls, certificate_expires_s: Callable[[], float] = float
+    role: IngestRole,
+    forwarded: ForwardedCalls,
+    certificate_expires_s: Callable[[], float] = float,
+    server: Callable[[], ServerCounts] = ServerCounts,
 ) -> list[Metric]:
     """All metrics at present; yields to the event loop between the metrics of sources, which may be many."""
     held = role.ownership.held
@@ -68,6 +81,7 @@ async def ingest_metrics(
             "When the role's certificate expires, in seconds since 1970; 0 = it has none.",
             certificate_expires_s(),
         ),
+        *server_metrics(_SERVER, server()),
     ]
     for metric in chain(_source_gauges(listed), _source_counters(listed)):
         made.append(metric)

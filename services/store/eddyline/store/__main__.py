@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_hexdigest
 
-from eddyline.core.auth.role import RoleAccess
 from eddyline.core.errors import EddylineError
 from eddyline.core.forwarding.interceptor import ForwardingInterceptor
 from eddyline.core.forwarding.shards import configured_shards
@@ -175,6 +174,7 @@ async def serve(process: RoleProcess[StoreSettings]) -> None:
         interceptors=(room, *gates_of(doorway, shards, settings.shard)),
         connections_max=connections_within(raise_open_files(), own_files(settings)),
         access=access,
+        wire=common.wire,
     )
     export = process.metrics_export(
         server.health,
@@ -192,7 +192,7 @@ async def serve(process: RoleProcess[StoreSettings]) -> None:
     )
     settings.directory.parent.mkdir(parents=True, exist_ok=True)
     address = await _start(server, settings)
-    metrics = _metrics_of(doorway, settings, shards, access, process.tracer)
+    metrics = _metrics_of(doorway, settings, shards, process, server)
     machine = replace(
         machine_of(settings, process.clock, process.host, doorway),
         memory=memory,
@@ -251,14 +251,19 @@ def machine_of(settings: StoreSettings, clock: Clock, host: Host, doorway: Shard
 
 
 def _metrics_of(
-    doorway: ShardHandle, settings: StoreSettings, shards: ShardForwarder, access: RoleAccess, tracer: Tracer
+    doorway: ShardHandle,
+    settings: StoreSettings,
+    shards: ShardForwarder,
+    process: RoleProcess[StoreSettings],
+    server: RoleServer,
 ) -> StoreMetrics:
     return StoreMetrics(
         recovery=lambda: doorway.recovery,
         disk_floor_bytes=settings.disk_floor_bytes,
         forwarded=shards.forwarded,
-        tracer=tracer,
-        certificate_expires_s=access.certificate_expires_s,
+        tracer=process.tracer,
+        certificate_expires_s=process.access.certificate_expires_s,
+        server=server.counts,
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.telemetry import names as telemetry
 from eddyline.core.telemetry.metrics import MetricPoint, counter, counters, gauge, histogram, one_of
+from eddyline.core.telemetry.server_metrics import ServerCounts, ServerNames, server_metrics
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.stats import Measured, ShardMetrics, ShardStatus, Stage
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from eddyline.store.stats import RecoveryProgress
 
 _STAGES: Final = tuple(stage.name for stage in Stage)
+_SERVER: Final = ServerNames(
+    connections=telemetry.STORE_CONNECTIONS,
+    opened_connections=telemetry.STORE_OPENED_CONNECTIONS,
+    ended_connections=telemetry.STORE_ENDED_CONNECTIONS,
+    calls=telemetry.STORE_CALLS,
+    opened_calls=telemetry.STORE_OPENED_CALLS,
+    reason=telemetry.LABEL_REASON,
+)
 _NOTHING: Final = Measured(ShardStatus(0, 0, 0, 0, 0, 0, 0, ""), ShardMetrics(), 0)
 
 
@@ -33,11 +42,13 @@ class StoreMetrics:
         forwarded: ForwardedCalls,
         tracer: Tracer = NOOP_TRACER,
         certificate_expires_s: Callable[[], float] = float,
+        server: Callable[[], ServerCounts] = ServerCounts,
     ) -> None:
         self._recovery = recovery
         self._forwarded = forwarded
         self._tracer = tracer
         self._certificate_expires_s = certificate_expires_s
+        self._server = server
         self._disk_floor_bytes = disk_floor_bytes
         self.link: Shard | None = None
 
@@ -103,6 +114,7 @@ class StoreMetrics:
                 "When the role's certificate expires, in seconds since 1970; 0 = it has none.",
                 self._certificate_expires_s(),
             ),
+            *server_metrics(_SERVER, self._server()),
         ]
 
 

@@ -23,6 +23,7 @@ from eddyline.core.store_link.grpc import GrpcLink
 from eddyline.delivery.config import DeliverySettings
 from eddyline.delivery.role import SERVICES, DeliveryRole, add_services
 from tests.support.command_line import command_at
+from tests.support.delivery.role import WIRE
 from tests.support.hang import HANG_S
 from tests.support.store.scripted_shard import ScriptedShard, scripted_store
 from tests.support.store.served import CLUSTER_ID, ServedStore, served_store
@@ -186,6 +187,7 @@ async def test_explain_prints_cost_and_watchers_and_opens_nothing(watching: Watc
         _, text = await watching.command.text("watch", "t", "--start", "tail", "--explain")
         assert "t  nothing to read: caught up at 6" in text
         assert "at 6, LEVEL: caught up; the next record" in text
+        assert ("is not visible" in text) is (stream["backlog"] is None) is (WIRE == "grpc")
         await watching.store.link.delete_topic("t")
         await running
 

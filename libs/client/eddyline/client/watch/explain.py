@@ -64,8 +64,21 @@ class TopicStanding:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchBacklog:
+    """What the reader of a watch has not taken. `queued_bytes` wait at the delivery, the first of them for `queued_ms`;
+    `unread_bytes` are sent, and the reader has not given back their window for `unread_ms`, at least: its program may not
+    have read them. Readers give windows back in steps, so some KiB say nothing."""
+
+    queued_bytes: int
+    queued_ms: int
+    unread_bytes: int
+    unread_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class OpenWatch:
-    """One open watch of a delivery; `topics` are those furthest behind, at most 20 of `topic_count`."""
+    """One open watch of a delivery; `topics` are those furthest behind, at most 20 of `topic_count`. `backlog` None = the
+    delivery does not see what its reader has taken: it serves by gRPC's own core, or is of an earlier version."""
 
     watch_id: int
     peer: str
@@ -78,6 +91,7 @@ class OpenWatch:
     caught_up: bool
     topic_count: int
     topics: tuple[TopicStanding, ...]
+    backlog: WatchBacklog | None = None
 
 
 async def explain_watch(client: DeliveryChannels, topics: Sequence[WatchTopic]) -> list[WatchCost]:
@@ -154,6 +168,16 @@ def _watch(watch: pb.OpenWatch) -> OpenWatch:
         caught_up=watch.caught_up,
         topic_count=watch.topic_count,
         topics=tuple(map(_standing, watch.topics)),
+        backlog=_backlog(watch.backlog) if watch.HasField("backlog") else None,
+    )
+
+
+def _backlog(backlog: pb.WatchBacklog) -> WatchBacklog:
+    return WatchBacklog(
+        queued_bytes=backlog.queued_bytes,
+        queued_ms=backlog.queued_ms,
+        unread_bytes=backlog.unread_bytes,
+        unread_ms=backlog.unread_ms,
     )
 
 

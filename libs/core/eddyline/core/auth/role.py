@@ -91,6 +91,11 @@ class RoleAccess:
         """Return the credentials of its gRPC server, renewed for each new connection; None = no TLS."""
         return self._tls.credentials()
 
+    def grpc_context(self) -> ssl.SSLContext | None:
+        """Return the TLS context for a new connection to a gRPC server of the ssl module; None = no TLS."""
+        server = self._tls.current.server
+        return server.grpc_context if server is not None else None
+
     def http_context(self) -> ssl.SSLContext | None:
         """Return the TLS context for a new connection to its HTTP endpoint; None = no TLS."""
         server = self._tls.current.server

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 COMMON_PREFIX: Final = "EDDYLINE_COMMON_"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_FORMATS: Final = ("plain", "json")
+WIRES: Final = ("grpc", "own")
+"""What serves a role's gRPC calls: gRPC's own core, or `eddyline.wire`."""
 OTLP_INTERVAL_MS: Final = 15_000
 OTLP_INTERVAL_MS_RANGE: Final = (1_000, 3_600_000)
 """OpenTelemetry: a minute. 15 s is the usual scrape interval of Prometheus; an export has some 100 values."""
@@ -95,6 +97,7 @@ class CommonSettings:
     tls_client_ca: str = ""
     key_requests_max: int = KEY_REQUESTS_MAX
     key_watches_max: int = KEY_WATCHES_MAX
+    wire: str = "grpc"
 
     def __post_init__(self) -> None:
         if not self.cluster_id:
@@ -119,6 +122,7 @@ class CommonSettings:
                     check_address(f"{COMMON_PREFIX}{name.upper()}", address)
         check_choice(f"{COMMON_PREFIX}LOG_LEVEL", self.log_level, LOG_LEVELS)
         check_choice(f"{COMMON_PREFIX}LOG_FORMAT", self.log_format, LOG_FORMATS)
+        check_choice(f"{COMMON_PREFIX}WIRE", self.wire, WIRES)
         if self.otlp_url and not _OTLP_URL.fullmatch(self.otlp_url):
             raise SettingsError(f"{COMMON_PREFIX}OTLP_URL is not http://host:port or https://host:port")
         check_range(f"{COMMON_PREFIX}OTLP_INTERVAL_MS", self.otlp_interval_ms, *OTLP_INTERVAL_MS_RANGE)

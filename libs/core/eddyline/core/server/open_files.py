@@ -12,7 +12,7 @@ import resource
 from typing import Final
 
 from eddyline.core.runtime.logging import fields
-from eddyline.core.server.server import CALLS_MAX
+from eddyline.core.server.wire import CALLS_MAX
 
 FILES_MAX: Final = 65_536
 """Soft limit to set, if the system allows it: four times `CALLS_MAX`. Not more, since some programs iterate over all

@@ -1,67 +1,35 @@
-"""The gRPC server of every role: errors, access, health, reflection, channelz, bounds.
+"""The gRPC server of every role: errors, access, health, reflection, on the wire that its settings name.
 
-Owns the server's options, which fit those of `eddyline.core.transport.channel`; the order of interceptors (errors, access,
-cluster id, the role's own); and raw methods: handlers that read or write bytes as they are, so that one encoding serves many
-subscribers, and rows of a request are parsed without objects.
-Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health, reflection and
-channelz, and serves. The server is NOT_SERVING until the role calls `health.set_ready(True)`.
+Owns the choice of the wire (`wire.py`); the order of interceptors (errors, access, cluster id, the role's own); and raw
+methods: handlers that read or write bytes as they are, so that one encoding serves many subscribers, and rows of a request
+are parsed without objects.
+Order: register generated servicers on `grpc`, then raw methods, then `start`, which binds, registers health and reflection,
+and serves. The server is NOT_SERVING until the role calls `health.set_ready(True)`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import grpc
-from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from eddyline.core.auth.role import RoleAccess
-from eddyline.core.records.record import MESSAGE_BYTES_MAX
-from eddyline.core.runtime.settings import SettingsError
+from eddyline.core.runtime.settings import WIRES, SettingsError
 from eddyline.core.server.error_interceptor import ErrorInterceptor, random_id
 from eddyline.core.server.health import HealthBoard
-from eddyline.core.server.method_table import TableServer
-from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from eddyline.core.server.wire import CALLS_MAX, WireOptions
 from eddyline.core.transport.cluster_check import ClusterIdInterceptor
 from eddyline.core.transport.handlers import make_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-CALLS_MAX: Final = 16_384
-"""gRPC: unbounded, so a client that leaks streams takes the process down. 10 000 watch streams and other calls; an idle
-stream costs 23 KiB. Calls above it are RESOURCE_EXHAUSTED at once."""
-HANDSHAKE_MS_MAX: Final = 20_000
-"""gRPC: two minutes, during which a connection without a key or a frame keeps a descriptor. A client that is 20 s late with
-its first frame will not send it."""
-PING_INTERVAL_MS_MIN: Final = 5_000
-"""gRPC: 5 minutes, so clients that ping each 10 to 30 s, as ours and most others do, are disconnected. Half of the shortest
-of these intervals, so that a late ping close to the next is accepted. Costs 40 bytes a connection each 5 s at worst."""
-CONNECTION_GRACE: Final = 2
-"""Time in which streams of a connection above its maximum age may continue, in ages: each ends by its own age before."""
+    import grpc
 
-assert PING_INTERVAL_MS_MIN * 2 <= KEEPALIVE_MS
-
-SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
-    ("grpc.http2.max_frame_size", FRAME_BYTES),
-    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
-    # gRPC: 1 000 pending calls, above which calls are cancelled at random: a thousand subscribers that reconnect at
-    # once would hit it. Calls above the bound are refused with a reason.
-    ("grpc.server.max_pending_requests", CALLS_MAX),
-    ("grpc.server.max_pending_requests_hard_limit", CALLS_MAX),
-    # gRPC: on, so two processes could bind one port, and each would get some of the calls.
-    ("grpc.so_reuseport", 0),
-)
+    from eddyline.core.server.wire import Backlog, Wire
+    from eddyline.core.telemetry.server_metrics import ServerCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +60,22 @@ class RoleServer:
         connection_age_ms_max: int = 0,
         connections_max: int = CALLS_MAX,
         access: RoleAccess | None = None,
+        wire: str = "grpc",
     ) -> None:
         self._access = access if access is not None else RoleAccess()
         self._access.check_listen(listen)
         self._listen = listen
-        # Kept as long as the server: gRPC calls it in each handshake.
-        self._credentials = self._access.credentials
         gates = (ClusterIdInterceptor(cluster_id),) if cluster_id else ()
-        self.grpc = TableServer(
-            grpc.aio.server(
+        self._wire = _open_wire(
+            wire,
+            WireOptions(
+                access=self._access,
                 interceptors=(ErrorInterceptor(new_id=new_id), self._access.interceptor, *gates, *interceptors),
-                options=(
-                    *SERVER_OPTIONS,
-                    *_age_options(connection_age_ms_max),
-                    ("grpc.max_allowed_incoming_connections", connections_max),
-                ),
-                maximum_concurrent_rpcs=CALLS_MAX,
-            )
+                connection_age_ms_max=connection_age_ms_max,
+                connections_max=connections_max,
+            ),
         )
+        self.grpc = self._wire.server
         self.health = HealthBoard()
         self.address = ""
 
@@ -137,20 +103,27 @@ class RoleServer:
             SettingsError: the address is in use, or not one of this host.
         """
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self.grpc)
-        channelz.add_channelz_servicer(self.grpc)
         listed = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(listed, self.grpc)
         try:
-            if self._credentials is None:
-                port = self.grpc.add_insecure_port(self._listen)
-            else:
-                port = self.grpc.add_secure_port(self._listen, self._credentials)
+            port = self._wire.bind(self._listen)
         except RuntimeError as error:
             raise SettingsError(f"cannot listen on {self._listen}: in use, or not an address of this host") from error
         self.address = f"{self._listen.rpartition(':')[0]}:{port}"
         await self.health.start()
         await self.grpc.start()
         return self.address
+
+    def counts(self) -> ServerCounts:
+        """Return the counts of connections and calls so far; all 0 with gRPC's own core."""
+        return self._wire.counts()
+
+    def backlog(self, context: object) -> Backlog | None:
+        """Return what the client of a call has not taken; None = gRPC's own core does not show it.
+
+        `context` = the context that the call's handler got.
+        """
+        return self._wire.backlog(context)
 
     async def stop(self, grace_s: float) -> None:
         """Set NOT_SERVING, refuse new calls, wait `grace_s` for calls in flight, cancel the rest."""
@@ -167,6 +140,7 @@ def make_server(
     connection_age_ms_max: int = 0,
     connections_max: int = CALLS_MAX,
     access: RoleAccess | None = None,
+    wire: str = "grpc",
 ) -> RoleServer:
     """Make a server for `host:port` (port 0 = a free one). Needs a running loop; binds at `start`.
 
@@ -174,7 +148,7 @@ def make_server(
     `connection_age_ms_max` = a connection of this age (plus or minus a tenth) takes no new calls, so that its client opens
     another, to the address that the name has then; 0 = never. `connections_max` = further connections are closed at once,
     so that the role keeps the descriptors that it needs itself (`open_files.py`). `access` None = every caller, on loopback
-    only.
+    only. `wire` = one of `eddyline.core.runtime.settings.WIRES`.
 
     Raises:
         SettingsError: the host is not loopback, and there is no access control.
@@ -187,13 +161,16 @@ def make_server(
         connection_age_ms_max=connection_age_ms_max,
         connections_max=connections_max,
         access=access,
+        wire=wire,
     )
 
 
-def _age_options(age_ms_max: int) -> tuple[tuple[str, int], ...]:
-    if not age_ms_max:
-        return ()
-    return (
-        ("grpc.max_connection_age_ms", age_ms_max),
-        ("grpc.max_connection_age_grace_ms", age_ms_max * CONNECTION_GRACE),
-    )
+def _open_wire(name: str, options: WireOptions) -> Wire:
+    assert name in WIRES, name
+    if name == "own":
+        from eddyline.core.server.wire_own import OwnWire
+
+        return OwnWire(options)
+    from eddyline.core.server.wire_grpc import GrpcWire
+
+    return GrpcWire(options)

@@ -38,11 +38,13 @@ class Certificate:
 class ServerTls:
     """TLS of a server. `client_ca` = only clients with a certificate of this authority may connect; empty = all may.
 
-    `context` is for the HTTP endpoint, which asks for no client certificate.
+    `context` is for the HTTP endpoint, which asks for no client certificate. `grpc_context` is for a gRPC server that takes
+    contexts of the ssl module; it asks for one if there is a `client_ca`.
     """
 
     certificate: Certificate
     context: ssl.SSLContext = field(repr=False, compare=False)
+    grpc_context: ssl.SSLContext = field(repr=False, compare=False)
     client_ca: bytes = b""
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
@@ -82,9 +84,10 @@ def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
         MalformedTls: a file cannot be read or used, or was replaced meanwhile.
     """
     certificate = _read_pair(chain, key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context, grpc_context = (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in range(2))
     try:
-        context.load_cert_chain(chain, key, password=refuse_password)
+        for one in (context, grpc_context):
+            one.load_cert_chain(chain, key, password=refuse_password)
         if not has_supported_key(certificate.chain):
             raise ValueError("gRPC cannot sign with its key: use RSA, or ECDSA on P-256 or P-384")
     except (OSError, ValueError) as error:
@@ -96,7 +99,11 @@ def read_server(chain: str, key: str, *, client_ca: str = "") -> ServerTls:
     # The ssl module takes paths only: if files were replaced meanwhile, it has checked others than those read.
     if _read_pair(chain, key) != certificate:
         raise MalformedTls(f"{chain} or {key} was replaced while it was read")
-    return ServerTls(certificate, context, read_authority(client_ca) if client_ca else b"")
+    authority = read_authority(client_ca) if client_ca else b""
+    if authority:
+        grpc_context.load_verify_locations(cadata=authority.decode("ascii"))
+        grpc_context.verify_mode = ssl.CERT_REQUIRED
+    return ServerTls(certificate, context, grpc_context, authority)
 
 
 def read_authority(path: str) -> bytes:

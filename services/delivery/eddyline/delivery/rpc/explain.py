@@ -16,6 +16,7 @@ from eddyline.v1 import delivery_pb2_grpc, types_pb2
 
 if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
+    from eddyline.core.server.wire import Backlog
     from eddyline.core.store_link.protocol import StoreLink
     from eddyline.delivery.feed.dispatcher import Dispatcher
     from eddyline.delivery.watch.explain import Cost, TopicState
@@ -87,6 +88,7 @@ class DeliveryService(delivery_pb2_grpc.DeliveryServiceServicer):
             caught_up=subscriber.caught_up,
             topic_count=sum(map(caller().covers, (topic.topic for topic in subscriber.topics))),
             topics=[_state_to_pb(state) for state in states],
+            backlog=_backlog_to_pb(backlog) if (backlog := subscriber.backlog()) is not None else None,
         )
 
 
@@ -95,6 +97,15 @@ def _number_of(text: str) -> int:
         return int(text or "0")
     except ValueError:
         raise PageTokenInvalid("the page token belongs to another call") from None
+
+
+def _backlog_to_pb(backlog: Backlog) -> pb.WatchBacklog:
+    return pb.WatchBacklog(
+        queued_bytes=backlog.queued_bytes,
+        queued_ms=round(backlog.queued_s * 1000),
+        unread_bytes=backlog.unread_bytes,
+        unread_ms=round(backlog.unread_s * 1000),
+    )
 
 
 def _state_to_pb(state: TopicState) -> pb.TopicStanding:

@@ -7,6 +7,7 @@ is sent unchanged.
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from eddyline.core.codec.records import wants_columns
@@ -26,10 +27,11 @@ from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     import grpc
 
+    from eddyline.core.server.wire import Backlog
     from eddyline.delivery.watch.watches import Watches
 
     Context = grpc.aio.ServicerContext[pb.WatchTopicsRequest, bytes]
@@ -55,13 +57,16 @@ _POINTS: Final = {
 class WatchMethod:
     """Answers WatchTopics."""
 
-    def __init__(self, watches: Watches) -> None:
+    def __init__(self, watches: Watches, backlog_of: Callable[[object], Backlog | None]) -> None:
+        """`backlog_of` returns what the client of a call has not taken, by the call's context; None = it is not visible."""
         self._watches = watches
+        self._backlog_of = backlog_of
 
     async def answer(self, request: pb.WatchTopicsRequest, context: Context) -> AsyncGenerator[bytes, None]:
         """Serve one stream."""
+        backlog = partial(self._backlog_of, context)
         async with (
-            self._watches.open(request_from_pb(request), peer=context.peer()) as subscriber,
+            self._watches.open(request_from_pb(request), peer=context.peer(), backlog=backlog) as subscriber,
             aclosing(subscriber.frames()) as frames,
         ):
             async for frame in frames:

@@ -28,15 +28,20 @@ from eddyline.delivery.schedule.timer_wheel import TICK_S
 from eddyline.delivery.watch.subscription import SubscriptionPhase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from eddyline.core.runtime.clock import Clock
+    from eddyline.core.server.wire import Backlog
     from eddyline.delivery.feed.encode import EncodedFrame
     from eddyline.delivery.resume_token import ResumeTokens
     from eddyline.delivery.schedule.timer_wheel import ScheduledCall, TimerWheel
     from eddyline.delivery.stats import DeliveryStats
     from eddyline.delivery.watch.subscription import Subscription
     from eddyline.v1 import delivery_pb2 as pb
+
+
+def no_backlog() -> None:
+    """Return that what a reader has not taken is not visible."""
 
 
 class Subscriber:
@@ -52,9 +57,12 @@ class Subscriber:
         stats: DeliveryStats,
         number: int = 0,
         peer: str = "",
+        backlog: Callable[[], Backlog | None] = no_backlog,
     ) -> None:
         self.number = number
         self.peer = peer
+        self.backlog = backlog
+        """Returns what its reader has not taken; None = not visible."""
         self.opened_s = self.sent_s = clock.monotonic_s()
         """Time of opening, and of the last frame given to its transport."""
         self.sent_count = self.sent_bytes = 0

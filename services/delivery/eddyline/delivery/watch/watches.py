@@ -23,15 +23,16 @@ from eddyline.delivery.fetch.heads import HeadCache
 from eddyline.delivery.resume_token import Resume, ResumeTokens
 from eddyline.delivery.watch.request import TopicRequest, WatchRequest
 from eddyline.delivery.watch.start_positions import StartResolver
-from eddyline.delivery.watch.subscriber import Subscriber
+from eddyline.delivery.watch.subscriber import Subscriber, no_backlog
 from eddyline.delivery.watch.subscription import Subscription
 from eddyline.v1 import delivery_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.runtime.clock import Clock
+    from eddyline.core.server.wire import Backlog
     from eddyline.delivery.feed.encode import TopicView
     from eddyline.delivery.stats import DeliveryStats
     from eddyline.delivery.watch.subscription import StartPosition, SubscriptionDeps
@@ -75,8 +76,10 @@ class Watches:
         self._drained = asyncio.Event()
 
     @asynccontextmanager
-    async def open(self, request: WatchRequest, *, peer: str = "") -> AsyncIterator[Subscriber]:
-        """Open a stream of the client at `peer`; leaving the context closes it.
+    async def open(
+        self, request: WatchRequest, *, peer: str = "", backlog: Callable[[], Backlog | None] = no_backlog
+    ) -> AsyncIterator[Subscriber]:
+        """Open a stream of the client at `peer`; leaving the context closes it. `backlog` returns what it has not taken.
 
         Raises:
             ResumeTokenInvalid, ResumeTokenMismatch, QuotaWatches, Draining, TopicNotFound, NotKv, CursorAhead,
@@ -102,6 +105,7 @@ class Watches:
             stats=self._stats,
             number=self._number,
             peer=peer,
+            backlog=backlog,
         )
         self._open[subscriber] = None
         if self._age_s_max:

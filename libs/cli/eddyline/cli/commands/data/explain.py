@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eddyline.cli.terminal.output import Json, Output
     from eddyline.client.connect import Client
-    from eddyline.client.watch.explain import OpenWatch, TopicStanding, WatchCost
+    from eddyline.client.watch.explain import OpenWatch, TopicStanding, WatchBacklog, WatchCost
     from eddyline.client.watch.plan import WatchTopic
 
 
@@ -81,9 +81,24 @@ def _say_watch(address: str, topic: str, watch: OpenWatch, output: Output) -> No
     slow = ", a slow reader" if watch.slow else ""
     output.print_result(
         f"{topic}  open at {address}: stream {watch.watch_id} of {watch.peer}, for {duration_text(watch.open_ms)}:"
-        f" {_place(stand)}; {sent}{under_way}{slow}",
+        f" {_place(stand)}; {sent}{under_way}{slow}; {backlog_text(watch.backlog)}",
         fields,
     )
+
+
+def backlog_text(backlog: WatchBacklog | None) -> str:
+    """What the reader's window shows of its program."""
+    if backlog is None:
+        return "whether its program reads is not visible"
+    parts = [
+        f"{format_bytes(nbytes)} {where}, for {duration_text(age_ms)}"
+        for nbytes, age_ms, where in (
+            (backlog.queued_bytes, backlog.queued_ms, "waits for its window"),
+            (backlog.unread_bytes, backlog.unread_ms, "at most is sent and not read"),
+        )
+        if nbytes
+    ]
+    return "; ".join(parts) or "its program has read all"
 
 
 def _place(stand: TopicStanding) -> str:

@@ -2,7 +2,7 @@
 
 Every value begins with the time it was sent, by the clock of this process, which also receives. Puts go to the bucket's
 subjects as plain publishes, so that the writer keeps its pace. Each chain has a bucket of its own and is idle in the other's
-rounds, which are taken in turn.
+rounds, which are taken in turn. With `EDDYLINE_BENCH_HOPS=1` the row also shows where the time goes (`hop_times`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import nats
 from nats.js.api import KeyValueConfig
 
 from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, types_pb2
+from tests.bench import hop_times
 from tests.bench.baselines.bare_chain import WATCH
 from tests.bench.harness import Figure
 from tests.support.cluster.processes import bare_chain, delivery_server, ingest_server, nats_server, store_server
@@ -135,6 +136,9 @@ async def measure() -> list[Figure]:
                     Figure("P4", f"bare_p50_at_{rate}", bare_p50, "ms"),
                     Figure("P4", f"bare_p99_at_{rate}", bare_p99, "ms", bare_p99 / bare_p50),
                 ]
+    if hop_times.IS_WANTED:
+        with tempfile.TemporaryDirectory() as directory:
+            figures += await hop_times.measure_hops(Path(directory), RATES)
     return figures
 
 

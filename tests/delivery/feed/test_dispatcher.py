@@ -25,6 +25,9 @@ from tests.support.manual_clock import ManualClock, settle
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+WHOLE_BYTES = 8_000
+"""Eight records of this size are a whole frame, with which no other is joined."""
+
 
 @dataclass
 class Reader:
@@ -85,10 +88,10 @@ class Stage:
         reader.step()
         return reader
 
-    def append(self, tail: TopicTail, count: int = 1) -> None:
-        """Push `count` new records from the store."""
+    def append(self, tail: TopicTail, count: int = 1, size: int = 10) -> None:
+        """Push `count` new records of `size` bytes from the store."""
         first = tail.ring.end_seq + 1
-        batch = Batch.from_rows([Record(data=b"x" * 10) for _ in range(count)]).with_seqs(first, 1)
+        batch = Batch.from_rows([Record(data=b"x" * size) for _ in range(count)]).with_seqs(first, 1)
         tail.push_item(FollowItem(1, batch, batch.last_seq, batch.last_seq))
         self.dispatcher.notify(tail)
 
@@ -182,14 +185,14 @@ async def test_a_band_is_charged_per_record_and_subscription() -> None:
         for _ in range(10):
             one.reader(wide)
         one.reader(narrow)
-        for _ in range(200):
-            one.append(wide, 8)
-            one.append(narrow, 8)
+        for _ in range(100):
+            one.append(wide, 8, WHOLE_BYTES)
+            one.append(narrow, 8, WHOLE_BYTES)
         full[0].on_sent()
         await settle()
         both = one.order[: len(one.order) - one.order[::-1].index("narrow")]
-        assert both.count("narrow") == 200
-        assert both.count("wide") == pytest.approx(200, rel=0.2), "ten readers of 8 records pay for 80"
+        assert both.count("narrow") == 100
+        assert both.count("wide") == pytest.approx(100, rel=0.2), "ten readers of 8 records pay for 80"
 
 
 async def test_news_without_records_wake_every_subscription() -> None:
@@ -228,13 +231,37 @@ async def test_under_pressure_a_topic_has_one_frame_in_a_window() -> None:
         assert reader.seq == reader.tail.ring.end_seq
 
 
-async def test_under_low_pressure_no_frame_is_joined_or_delayed() -> None:
+async def test_under_low_pressure_no_frame_is_delayed() -> None:
     async with stage() as one:
         reader = one.reader(one.topic("log"))
         await one.press(0.2, samples=8)
         for _ in range(5):
             one.append(reader.tail)
         assert reader.frames == [1] * 5
+
+
+async def test_records_that_come_during_a_send_are_one_frame() -> None:
+    async with stage() as one:
+        reader = one.reader(one.topic("log"), prompt=False)
+        for _ in range(5):
+            one.append(reader.tail)
+        assert reader.frames == [1], "the first one goes at once"
+        reader.on_sent()
+        reader.step()
+        assert reader.frames == [1, 4]
+
+
+async def test_a_subscription_that_is_behind_gets_the_frames_that_others_got() -> None:
+    async with stage() as one:
+        tail = one.topic("log")
+        fast, slow = one.reader(tail), one.reader(tail, prompt=False)
+        for _ in range(3):
+            one.append(tail)
+        assert (fast.frames, slow.frames) == ([1, 1, 1], [1])
+        for _ in range(2):
+            slow.on_sent()
+            slow.step()
+        assert slow.frames == [1, 1, 1], "encoded once for both"
 
 
 async def test_pressure_is_sampled_while_there_is_any_and_b0_is_slowed() -> None:

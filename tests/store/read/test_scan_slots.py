@@ -46,6 +46,10 @@ class _Answering:
         self._opened = opened
         self._worker = worker
 
+    @property
+    def is_idle(self) -> bool:
+        return self._opened.is_set() and self._worker.is_idle
+
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         def held() -> T:
             result = job()

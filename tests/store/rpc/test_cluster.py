@@ -13,6 +13,7 @@ from eddyline.core.server.cluster_service import CONTRACT_VERSION
 from eddyline.v1 import topic_pb2
 from eddyline.v1.apply_pb2 import (
     ApplyServiceListSourcesRequest,
+    ApplyStreamRequest,
     FollowTopicsRequest,
     PutSourceRequest,
     SourceDefinition,
@@ -71,6 +72,7 @@ async def refuse_all(store: ServedStore) -> str:
     assert await answers_of(store.log.AppendStream(iter([AppendStreamRequest()]))) == ([], "NOT_READY")
     assert await answers_of(store.fold.RangeEntries(RangeEntriesRequest(topic="a"))) == ([], "NOT_READY")
     assert await answers_of(store.apply.FollowTopics(iter([FollowTopicsRequest()]))) == ([], "NOT_READY")
+    assert await answers_of(store.apply.ApplyStream(iter([ApplyStreamRequest()]))) == ([], "NOT_READY")
     status = await store.cluster.GetStatus(GetStatusRequest())
     assert (status.ready, status.reason) == (False, "NOT_READY")
     return error.message

@@ -18,6 +18,7 @@ from eddyline.v1.apply_pb2 import (
     ApplyServiceDeleteSourceRequest,
     ApplyServiceGetSourceRequest,
     ApplyServiceListSourcesRequest,
+    ApplyStreamRequest,
     PutSourceRequest,
     ReleaseLeaseRequest,
     RenewLeaseRequest,
@@ -27,7 +28,7 @@ from eddyline.v1.apply_pb2 import (
 from eddyline.v1.log_pb2 import ReadRecordsRequest
 from eddyline.v1.types_pb2 import OP_GAP, OP_PUT, BinaryColumn, ColumnarBatch
 from tests.store.rpc.requests import column, columns, keyed, rows
-from tests.support.store.served import refused, served_store
+from tests.support.store.served import answers_of, refused, served_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -245,6 +246,58 @@ async def test_bad_batch_is_refused_and_the_position_stays(
         assert error.metadata.get("field", "") == field
         source = (await store.apply.GetSource(ApplyServiceGetSourceRequest(source="s"))).source
         assert (source.position, source.head_seq) == (b"", 0)
+
+
+async def test_a_stream_applies_each_step_as_a_batch_and_answers_in_order(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        made = await store.create("kv")
+        await put(store)
+        fence = await leased(store)
+        two = columns(key=[b"a", b"b"], data=[b"1", b"2"], version=[b"\x07", b"\x08"])
+        steps = [
+            ApplyStreamRequest(source="s", fence=fence, new=b"8", batch=two),
+            ApplyStreamRequest(source="s", fence=fence, new=b"8", batch=two),
+            ApplyStreamRequest(source="s", fence=fence, previous=b"8", new=b"9"),
+            ApplyStreamRequest(source="s", fence=fence, previous=b"9", new=b"10", batch=columns(key=[b"a"])),
+        ]
+        answers, ended = await answers_of(store.apply.ApplyStream(iter(steps)))
+        assert ended == ""
+        assert [(answer.first_seq, answer.last_seq, answer.deduplicated) for answer in answers] == [
+            (1, 2, False),
+            (0, 0, True),
+            (0, 0, False),
+            (3, 3, False),
+        ]
+        assert {answer.epoch for answer in answers} == {made.epoch}
+        source = (await store.apply.GetSource(ApplyServiceGetSourceRequest(source="s"))).source
+        assert (source.position, source.head_seq) == (b"10", 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"previous": b"7"}, "STALE_POSITION"),
+        ({"fence": 99}, "STALE_FENCE"),
+        ({"fence": 0}, "INVALID_ARGUMENT"),
+        ({"source": "other"}, "STREAM_ORDER"),
+        ({"new": b""}, "INVALID_ARGUMENT"),
+        ({"batch": columns(data=[b"1"])}, "KEY_REQUIRED"),
+    ],
+)
+async def test_the_first_failure_ends_a_stream_of_batches(
+    tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    async with served_store(tmp_path / "store") as store:
+        await store.create("kv")
+        await put(store)
+        fence = await leased(store)
+        first = ApplyStreamRequest(source="s", fence=fence, new=b"1", batch=columns(key=[b"a"]))
+        second = {"source": "s", "fence": fence, "previous": b"1", "new": b"2", "batch": columns(key=[b"b"]), **changes}
+        third = ApplyStreamRequest(source="s", fence=fence, previous=b"1", new=b"3", batch=columns(key=[b"c"]))
+        steps = [first, ApplyStreamRequest(**second), third]  # type: ignore[arg-type]
+        answers, ended = await answers_of(store.apply.ApplyStream(iter(steps)))
+        assert ([answer.last_seq for answer in answers], ended) == ([1], reason)
+        assert await store.head("kv") == 1
 
 
 async def test_batch_of_an_older_lease_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ class InlineWorker:
         self._turns = turns
         self._last: asyncio.Future[object] | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        return self._last is None or self._last.done()
+
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()

@@ -34,6 +34,8 @@ class Seen(NamedTuple):
     links: tuple[str, ...]
     error: str
     kind: str
+    event_ns: tuple[int, ...] = ()
+    """Times of `events`."""
 
 
 class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -63,6 +65,7 @@ class TraceCollector(trace_service_pb2_grpc.TraceServiceServicer):
                     tuple(link.trace_id.hex() for link in span.links),
                     span.status.message,
                     Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
+                    tuple(event.time_unix_nano for event in span.events),
                 )
                 for scope in group.scope_spans
                 for span in scope.spans

@@ -125,6 +125,88 @@ class ApplyBatchResponse(_message.Message):
 Global___ApplyBatchResponse: _TypeAlias = ApplyBatchResponse  # noqa: Y015
 
 @_typing.final
+class ApplyStreamRequest(_message.Message):
+    """A step of ApplyStream. Fields as in ApplyBatchRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    PREVIOUS_FIELD_NUMBER: _builtins.int
+    NEW_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """Source name, the same in all steps. Required."""
+    fence: _builtins.int
+    """Fence of the caller's lease. Required."""
+    previous: _builtins.bytes
+    """Position before the batch; must equal the stored one."""
+    new: _builtins.bytes
+    """Position after the batch, at most 256 bytes. Required."""
+    traceparent: _builtins.str
+    """Trace of the batch, as a W3C `traceparent`. Empty = none."""
+    @_builtins.property
+    def batch(self) -> _types_pb2.ColumnarBatch:
+        """Records, as columns. Unset or count 0 = moves the position alone."""
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        fence: _builtins.int = ...,
+        previous: _builtins.bytes = ...,
+        new: _builtins.bytes = ...,
+        batch: _types_pb2.ColumnarBatch | None = ...,
+        traceparent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "fence", b"fence", "new", b"new", "previous", b"previous", "source", b"source", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyStreamRequest: _TypeAlias = ApplyStreamRequest  # noqa: Y015
+
+@_typing.final
+class ApplyStreamResponse(_message.Message):
+    """Answer of ApplyStream: one a step, in order. Fields as in ApplyBatchResponse."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    LAST_SEQ_FIELD_NUMBER: _builtins.int
+    DEDUPLICATED_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    first_seq: _builtins.int
+    """First assigned `seq`, inclusive. 0 = no records, or the batch had been applied before."""
+    last_seq: _builtins.int
+    """Last assigned `seq`, inclusive. 0 likewise."""
+    deduplicated: _builtins.bool
+    """True = the batch had been applied before."""
+    epoch: _builtins.int
+    """Epoch of the topic."""
+    ts_ms: _builtins.int
+    """Commit time, in milliseconds since the Unix epoch."""
+    def __init__(
+        self,
+        *,
+        first_seq: _builtins.int = ...,
+        last_seq: _builtins.int = ...,
+        deduplicated: _builtins.bool = ...,
+        epoch: _builtins.int = ...,
+        ts_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplicated", b"deduplicated", "epoch", b"epoch", "first_seq", b"first_seq", "last_seq", b"last_seq", "ts_ms", b"ts_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyStreamResponse: _TypeAlias = ApplyStreamResponse  # noqa: Y015
+
+@_typing.final
 class SourceDefinition(_message.Message):
     """Origin and target of a source. A bucket keeps the newest revisions of a key, as many as its `history`: while the source
     reads on, it skips without a gap a revision that a newer write of its key replaced before it was read, since the newer

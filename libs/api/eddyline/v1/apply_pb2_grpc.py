@@ -43,6 +43,11 @@ class ApplyServiceStub(object):
                 request_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyBatchRequest.SerializeToString,
                 response_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyBatchResponse.FromString,
                 _registered_method=True)
+        self.ApplyStream = channel.stream_stream(
+                '/eddyline.v1.ApplyService/ApplyStream',
+                request_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyStreamRequest.SerializeToString,
+                response_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyStreamResponse.FromString,
+                _registered_method=True)
         self.PutSource = channel.unary_unary(
                 '/eddyline.v1.ApplyService/PutSource',
                 request_serializer=eddyline_dot_v1_dot_apply__pb2.PutSourceRequest.SerializeToString,
@@ -110,6 +115,16 @@ class ApplyServiceServicer(object):
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
         THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyStream(self, request_iterator, context):
+        """Applies batches of one source on one stream: each step as by ApplyBatch, one answer a step, in order. A step is read
+        once the one before it is answered. The first failure ends the stream with its status. A step costs half of a call.
+        Retry: safe, as ApplyBatch. A store without this call answers UNIMPLEMENTED: use ApplyBatch there.
+        Errors: as ApplyBatch; STREAM_ORDER (a step of another source than the first one's).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -215,6 +230,11 @@ def add_ApplyServiceServicer_to_server(servicer, server):
                     request_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyBatchRequest.FromString,
                     response_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyBatchResponse.SerializeToString,
             ),
+            'ApplyStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.ApplyStream,
+                    request_deserializer=eddyline_dot_v1_dot_apply__pb2.ApplyStreamRequest.FromString,
+                    response_serializer=eddyline_dot_v1_dot_apply__pb2.ApplyStreamResponse.SerializeToString,
+            ),
             'PutSource': grpc.unary_unary_rpc_method_handler(
                     servicer.PutSource,
                     request_deserializer=eddyline_dot_v1_dot_apply__pb2.PutSourceRequest.FromString,
@@ -297,6 +317,33 @@ class ApplyService(object):
             '/eddyline.v1.ApplyService/ApplyBatch',
             eddyline_dot_v1_dot_apply__pb2.ApplyBatchRequest.SerializeToString,
             eddyline_dot_v1_dot_apply__pb2.ApplyBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/eddyline.v1.ApplyService/ApplyStream',
+            eddyline_dot_v1_dot_apply__pb2.ApplyStreamRequest.SerializeToString,
+            eddyline_dot_v1_dot_apply__pb2.ApplyStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

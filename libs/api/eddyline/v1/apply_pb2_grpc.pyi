@@ -29,6 +29,12 @@ class ApplyServiceStub:
     KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
     THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
     """
+    ApplyStream: _aio.StreamStreamMultiCallable[_apply_pb2.ApplyStreamRequest, _apply_pb2.ApplyStreamResponse]
+    """Applies batches of one source on one stream: each step as by ApplyBatch, one answer a step, in order. A step is read
+    once the one before it is answered. The first failure ends the stream with its status. A step costs half of a call.
+    Retry: safe, as ApplyBatch. A store without this call answers UNIMPLEMENTED: use ApplyBatch there.
+    Errors: as ApplyBatch; STREAM_ORDER (a step of another source than the first one's).
+    """
     PutSource: _aio.UnaryUnaryMultiCallable[_apply_pb2.PutSourceRequest, _apply_pb2.PutSourceResponse]
     """Stores a source's definition with its topic. Durable when it returns. The topic must exist and have no
     records and no other source.
@@ -102,6 +108,18 @@ class ApplyServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: INVALID_NAME, INVALID_ARGUMENT, MALFORMED_COLUMNS, BATCH_TOO_LARGE, RECORD_TOO_LARGE, INVALID_OP,
         KEY_REQUIRED, SOURCE_NOT_FOUND, TOPIC_NOT_FOUND (deleted meanwhile), TOPIC_FULL, STALE_FENCE, STALE_POSITION,
         THROTTLED, APPLY_LAG, MEMORY_FULL, DISK_FLOOR, QUOTA_BYTES, READ_ONLY, COMMIT_UNKNOWN.
+        """
+
+    @_abc_1.abstractmethod
+    def ApplyStream(
+        self,
+        request_iterator: _abc.AsyncIterator[_apply_pb2.ApplyStreamRequest],
+        context: _aio.ServicerContext[_abc.AsyncIterator[_apply_pb2.ApplyStreamRequest], _abc.AsyncIterator[_apply_pb2.ApplyStreamResponse]],
+    ) -> _abc.AsyncIterator[_apply_pb2.ApplyStreamResponse]:
+        """Applies batches of one source on one stream: each step as by ApplyBatch, one answer a step, in order. A step is read
+        once the one before it is answered. The first failure ends the stream with its status. A step costs half of a call.
+        Retry: safe, as ApplyBatch. A store without this call answers UNIMPLEMENTED: use ApplyBatch there.
+        Errors: as ApplyBatch; STREAM_ORDER (a step of another source than the first one's).
         """
 
     @_abc_1.abstractmethod

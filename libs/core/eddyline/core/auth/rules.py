@@ -187,6 +187,7 @@ RULES: Final[dict[str, Rule]] = {
     _SEGMENT + "PlanSplits": Rule(READ, _topic),
     _SEGMENT + "ReadSplit": Rule(READ, _topic),
     _APPLY + "ApplyBatch": Rule(ROLES),
+    _APPLY + "ApplyStream": Rule(ROLES),
     _APPLY + "PutSource": Rule(ROLES, _definition, behalf=ADMIN, audited=_always),
     _APPLY + "GetSource": Rule(ROLES),
     _APPLY + "ListSources": Rule(ROLES),

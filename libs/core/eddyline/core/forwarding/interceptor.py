@@ -136,7 +136,10 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
             await context.send_initial_metadata(())
             steps = aiter(requests)
             first = await anext(steps, None)
-            owner = self._owner_of(requested_topic(method, first) if first is not None else None, received)
+            if first is None:
+                owner = self._owner_of(None, received)
+            else:
+                owner = await self._owner(method, first, received)
             if owner is not None:
                 messages = _messages(received, steps, is_empty=first is None)
                 await self._shards.duplex(owner, method, messages, context)

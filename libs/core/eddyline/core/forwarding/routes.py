@@ -60,8 +60,8 @@ ROUTES: Final[dict[str, Route]] = {
     # An artifact belongs to its topic, into whichever fold it is imported.
     **_of(FOLD_SERVICE, Route.TOPIC, "ExportFold", "ImportFold", "ListArtifacts"),
     **_of(SEGMENT_SERVICE, Route.TOPIC, "PlanSplits", "ReadSplit"),
-    **_of(APPLY_SERVICE, Route.SOURCE, "ApplyBatch", "GetSource", "ControlSource", "UpdateSource", "DeleteSource"),
-    **_of(APPLY_SERVICE, Route.SOURCE, "AcquireLease", "RenewLease", "ReleaseLease"),
+    **_of(APPLY_SERVICE, Route.SOURCE, "ApplyBatch", "ApplyStream", "AcquireLease", "RenewLease", "ReleaseLease"),
+    **_of(APPLY_SERVICE, Route.SOURCE, "GetSource", "ControlSource", "UpdateSource", "DeleteSource"),
     **_of(APPLY_SERVICE, Route.NEW_SOURCE, "PutSource"),
     **_of(APPLY_SERVICE, Route.HERE, "ListSources"),  # the shard's, by its contract
     **_of(APPLY_SERVICE, Route.EACH, "FollowTopics"),

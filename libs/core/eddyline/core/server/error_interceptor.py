@@ -45,6 +45,7 @@ BATCH_METHODS: Final = frozenset(
         "/eddyline.v1.LogService/AppendRecords",
         "/eddyline.v1.LogService/AppendStream",
         "/eddyline.v1.ApplyService/ApplyBatch",
+        "/eddyline.v1.ApplyService/ApplyStream",
     )
 )
 REQUEST_BYTES_MAX: Final = 11 << 20

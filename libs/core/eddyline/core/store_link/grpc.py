@@ -30,6 +30,7 @@ from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.model.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
 from eddyline.core.model.source import ControlState, Lease, Renewal, SourceChange
 from eddyline.core.records.record import effective_version
+from eddyline.core.store_link.grpc_apply import GrpcApply
 from eddyline.core.store_link.grpc_follow import GrpcFollow
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.core.telemetry.trace_context import TRACEPARENT
@@ -98,6 +99,7 @@ class GrpcLink:
         self._log = log_pb2_grpc.LogServiceStub(channel)
         self._fold = fold_pb2_grpc.FoldServiceStub(channel)
         self._apply = apply_pb2_grpc.ApplyServiceStub(channel)
+        self._applying = GrpcApply(self._apply.ApplyStream, self._metadata, timeout_s=timeout_s)
 
     async def create_topic(self, name: str, kind: Kind, config: TopicConfig) -> TopicInfo:
         topic = topic_pb2.Topic(name=name, kind=topic_pb2.TopicKind.ValueType(kind), config=topic_config_to_pb(config))
@@ -119,12 +121,25 @@ class GrpcLink:
     async def apply_batch(
         self, source: str, *, fence: int, previous: bytes, new: bytes, batch: Batch | None, traceparent: str = ""
     ) -> AppendResult:
-        request = apply_pb2.ApplyBatchRequest(source=source, fence=fence, previous=previous, new=new)
+        step = apply_pb2.ApplyStreamRequest(
+            source=source, fence=fence, previous=previous, new=new, traceparent=traceparent
+        )
         if batch is not None and batch.count:
-            fill_columns(request.batch, batch)
-        traced = ((TRACEPARENT, traceparent),) if traceparent else ()
-        answer = await self._call(self._apply.ApplyBatch, request, metadata=traced)
+            fill_columns(step.batch, batch)
+        answer: apply_pb2.ApplyStreamResponse | apply_pb2.ApplyBatchResponse | None = await self._applying.apply(step)
+        if answer is None:
+            answer = await self._apply_alone(step)
         return AppendResult(answer.first_seq, answer.last_seq, answer.epoch, answer.ts_ms, answer.deduplicated)
+
+    async def _apply_alone(self, step: apply_pb2.ApplyStreamRequest) -> apply_pb2.ApplyBatchResponse:
+        """Apply a step by a call of its own."""
+        request = apply_pb2.ApplyBatchRequest(
+            source=step.source, fence=step.fence, previous=step.previous, new=step.new
+        )
+        if step.batch.count:
+            request.batch.CopyFrom(step.batch)
+        traced = ((TRACEPARENT, step.traceparent),) if step.traceparent else ()
+        return await self._call(self._apply.ApplyBatch, request, metadata=traced)
 
     async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
         request = log_pb2.AppendRecordsRequest(topic=topic, idempotency_key=idempotency_key)
@@ -193,6 +208,7 @@ class GrpcLink:
         return Renewal(answer.lease_remaining_ms, control, changeable)
 
     async def release_lease(self, source: str, *, fence: int) -> None:
+        self._applying.close(source)
         await self._call(self._apply.ReleaseLease, apply_pb2.ReleaseLeaseRequest(source=source, fence=fence))
 
     async def read_records(

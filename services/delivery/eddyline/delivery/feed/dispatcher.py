@@ -5,7 +5,8 @@ frame at once; otherwise its topic waits for a turn. The next turn begins when t
 flight is bounded, so that a busy process can choose. A turn opens one frame, and charges the topic's band with the
 delivered records: the frame's records, once for each subscription that waited. Subscriptions that are behind take
 opened frames at their own pace, or read the log, and need no turn.
-Under pressure a topic has one turn per window, and the records gathered meanwhile are sent as one frame.
+Frames that gathered while the topic had no turn are joined into one, up to `FRAME_BYTES`: a send takes 0.1 ms, whatever
+it carries. Under pressure a topic has one turn per window, so that more gathers.
 
 I1: a topic is queued iff a subscription waits for frames in its ring, or it has news (it began, ended, was recreated).
     I2: the topic's next turn wakes every waiting subscription. I3: with nothing else waiting and no pressure nothing is
@@ -186,7 +187,7 @@ class Dispatcher:
     def _open(
         self, tail: TopicTail, now_s: float, waited_s: float, *, requester: PendingRead | None = None
     ) -> _TurnResult:
-        """Open a topic's next frame. `requester` needs no wake-up."""
+        """Open a topic's next frame, joined with those that gathered behind it. `requester` needs no wake-up."""
         if self._stats.queued_bytes > QUIET_PRESSURE * SEND_BYTES_MAX:
             self._busy.set()
         self._stats.count_turn(waited_s)
@@ -198,7 +199,7 @@ class Dispatcher:
             # frames that no subscription waited for are skipped: a subscription that starts at the head does not
             # receive them
             after_seq = min([waiter.seq for waiter in waiters], default=0)
-            records = tail.ring.open_next(after_seq, joined_bytes_max=FRAME_BYTES if self._window_s else 0)
+            records = tail.ring.open_next(after_seq, joined_bytes_max=FRAME_BYTES)
         wakes = [waiter.wake for waiter in waiters if waiter is not requester]
         if tail.has_news:
             tail.has_news = False

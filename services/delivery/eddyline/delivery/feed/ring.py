@@ -1,7 +1,7 @@
 """Rings of recent frames, one a topic, from which every caught-up subscriber of the topic is served.
 
 A subscriber has no queue of its own, only a seq; one that falls behind the floor of a ring reads the log by its cursor.
-A pushed frame is closed at first; the topic's turn opens it, a few frames at a time or joined into one.
+A pushed frame is closed at first; the topic's turn opens it, joined with the small ones behind it.
 
 I1: a ring's frames are adjacent: each begins at the end of the one before it, the first at `floor_seq`, the last ends
     at `end_seq`. I2: the batches and encodings of all rings have at most the budget's bytes, and those of one ring at

@@ -10,8 +10,9 @@ deleted key has no entry.
 I5: a fold names its store: one with another store's id, or with none while the store has topics, is the wrong directory;
 the code that opens it compares. I6: its checkpoint number is written only after all changes before it were applied, so a
 fold that lost writes which a sync had made durable shows a number below its catalog's.
-Threading: all calls belong to one thread, the fold's, so that a view and the applied seq read after it are of one moment;
-but `get`, `erase`, and a view's pages and close, may run on any thread. The caller stops these before `close`.
+Threading: all calls belong to one thread, the fold's, so that a view and the applied seq read after it are of one moment,
+or to the event loop while that thread has no job; but `get`, `erase`, and a view's pages and close, may run on any
+thread. The caller stops these before `close`.
 Failure: a write stall is `FoldStalled`: nothing of the call was applied, try again. Any other failure of the engine below
 is `FoldFailed`, final until the fold is opened again: by its owner, or, after a mere shortage of descriptors or memory
 (`FoldShort`), by its next write; either way a write may be repeated. A wrong checksum on a read is `DataCorrupt`.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.core.codec import records as wire
 from eddyline.core.codec import state as wire_state
-from eddyline.core.errors import InvalidArgument, MalformedColumns
+from eddyline.core.errors import InvalidArgument, MalformedColumns, StreamOrder
 from eddyline.core.model.paging import name_after, page_limit, token_after
 from eddyline.core.model.source import TEXT_BYTES_MAX, WARNINGS_MAX, SourceChange, SourceReport
 from eddyline.core.model.topic import check_name
@@ -14,17 +14,21 @@ from eddyline.core.records.record import POSITION_BYTES_MAX
 from eddyline.core.telemetry.trace_context import traceparent_of
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.rpc.follow_call import FollowCall
+from eddyline.store.rpc.stream_context import open_stream
 from eddyline.v1 import apply_pb2, apply_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eddyline.core.records.batch import Batch
+    from eddyline.core.store_link.protocol import AppendResult
     from eddyline.core.telemetry.trace_context import CalledContext
     from eddyline.core.telemetry.tracing import Tracer
     from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.rpc.stream_context import StreamContext
     from eddyline.store.shard.api import ShardApi
+
+    _ApplyRequest = apply_pb2.ApplyBatchRequest | apply_pb2.ApplyStreamRequest
 
 STATE_BYTES_MAX: Final = 64
 _LIST: Final = "ApplyService.ListSources"
@@ -40,25 +44,57 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
     async def ApplyBatch(
         self, request: apply_pb2.ApplyBatchRequest, context: CalledContext
     ) -> apply_pb2.ApplyBatchResponse:
-        shard = self._handle.get()
-        _check_fence(request.fence)
-        _check_position(request.previous, "previous")
-        _check_position(request.new, "new", bytes_min=1)
-        batch = _batch(shard, request)
-        result = await shard.apply_batch(
-            request.source,
-            fence=request.fence,
-            previous=request.previous,
-            new=request.new,
-            batch=batch,
-            traceparent=traceparent_of(context) if self._tracer.is_on else "",
-        )
+        result = await self._apply(request, traceparent_of(context) if self._tracer.is_on else "")
         return apply_pb2.ApplyBatchResponse(
             first_seq=result.first_seq,
             last_seq=result.last_seq,
             deduplicated=result.deduplicated,
             epoch=result.epoch,
             ts_ms=result.ts_ms,
+        )
+
+    async def ApplyStream(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
+        self,
+        request_iterator: AsyncIterator[apply_pb2.ApplyStreamRequest],
+        context: StreamContext[apply_pb2.ApplyStreamResponse],
+    ) -> None:
+        self._handle.get()
+        await open_stream(context)
+        await self._handle.cancel_on_shed(self._apply_steps(request_iterator, context))
+
+    async def _apply_steps(
+        self,
+        steps: AsyncIterator[apply_pb2.ApplyStreamRequest],
+        context: StreamContext[apply_pb2.ApplyStreamResponse],
+    ) -> None:
+        source = ""
+        async for step in steps:
+            if source and step.source != source:
+                raise StreamOrder(f"the stream applies batches of source {source} alone", field="source")
+            source = step.source
+            result = await self._apply(step, step.traceparent if self._tracer.is_on else "")
+            await context.write(
+                apply_pb2.ApplyStreamResponse(
+                    first_seq=result.first_seq,
+                    last_seq=result.last_seq,
+                    deduplicated=result.deduplicated,
+                    epoch=result.epoch,
+                    ts_ms=result.ts_ms,
+                )
+            )
+
+    async def _apply(self, request: _ApplyRequest, traceparent: str) -> AppendResult:
+        shard = self._handle.get()
+        _check_fence(request.fence)
+        _check_position(request.previous, "previous")
+        _check_position(request.new, "new", bytes_min=1)
+        return await shard.apply_batch(
+            request.source,
+            fence=request.fence,
+            previous=request.previous,
+            new=request.new,
+            batch=_batch(shard, request),
+            traceparent=traceparent,
         )
 
     async def PutSource(self, request: apply_pb2.PutSourceRequest, context: object) -> apply_pb2.PutSourceResponse:
@@ -161,7 +197,7 @@ class ApplyServicer(apply_pb2_grpc.ApplyServiceServicer):
         await FollowCall(self._handle, steps=request_iterator, context=context).run()
 
 
-def _batch(shard: ShardApi, request: apply_pb2.ApplyBatchRequest) -> Batch | None:
+def _batch(shard: ShardApi, request: _ApplyRequest) -> Batch | None:
     """Return the batch to apply; None = only the position moves."""
     if not request.batch.count:
         check_name(request.source, "source")

@@ -23,6 +23,11 @@ T = TypeVar("T")
 class Worker(Protocol):
     """Runs blocking jobs in order."""
 
+    @property
+    def is_idle(self) -> bool:
+        """True = every job that was submitted has ended, and its result is on the loop. A caller on the loop may then do
+        for itself what a job would do, until it gives way."""
+
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """Run `job` behind those before it; its result or exception comes on the loop."""
 
@@ -49,14 +54,21 @@ class ThreadWorker:
         self._jobs: SimpleQueue[_QueuedCall | None] = SimpleQueue()
         self._threads = [Thread(target=self._run, name=f"{name}_{number}", daemon=True) for number in range(threads)]
         self._is_closed = False
+        self._unfinished = 0
+        """Jobs submitted whose end is not on the loop yet."""
         for thread in self._threads:
             thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._unfinished == 0
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         if self._is_closed:
             raise RuntimeError("the worker is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._unfinished += 1
         self._jobs.put(_QueuedCall(job, future, loop))
         return future
 
@@ -69,19 +81,26 @@ class ThreadWorker:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if not job.future.cancelled():
-                _work(job)
-            del job  # what it holds is not kept until the next one
+            done = _ended if job.future.cancelled() else _work(job)
+            with suppress(RuntimeError):  # the loop is closed: no caller waits any more
+                job.loop.call_soon_threadsafe(self._finish, done)
+            del job, done  # what they hold is not kept until the next one
+
+    def _finish(self, done: Callable[[], None]) -> None:
+        self._unfinished -= 1
+        done()
 
 
-def _work(job: _QueuedCall) -> None:
-    done: Callable[[], None]
+def _work(job: _QueuedCall) -> Callable[[], None]:
+    """Run the call; return what is to be done with its outcome on the loop."""
     try:
-        done = partial(_resolve, job.future, job.call())
+        return partial(_resolve, job.future, job.call())
     except BaseException as error:
-        done = partial(_reject, job.future, error)
-    with suppress(RuntimeError):  # the loop is closed: no caller waits any more
-        job.loop.call_soon_threadsafe(done)
+        return partial(_reject, job.future, error)
+
+
+def _ended() -> None:
+    """A job that was cancelled before it began has no outcome."""
 
 
 def _resolve(future: asyncio.Future[Any], result: object) -> None:

@@ -2,7 +2,7 @@
 
     stage      validate, assign seqs                  (event loop; refusals are definite)
     commit     group, write, fdatasync by class        (`group_commit`, writer thread)
-    apply      KV: one WriteBatch with its cursor      (`fold_apply`, fold thread)
+    apply      KV: one WriteBatch with its cursor      (`fold_apply`, fold thread; event loop if it is small)
     publish    index, head, keys, writers: visible     (event loop)
     ack        the caller's future                     (event loop)
 
@@ -322,11 +322,14 @@ class Engine:
         """Publish the frames of LOG topics, whose class is met; pass those of KV topics to the fold first."""
         if self.traces.is_on:
             self.traces.durable(frames)
+        folded: list[CommitFrame] = []
         for frame in frames:
             if frame.topic is not None and frame.topic.kind is Kind.KV and _touches_fold(frame):
-                self.applier.add(frame)
+                folded.append(frame)
             else:
                 self._publish(frame)
+        if folded:
+            self.applier.add(folded)
 
     def _publish(self, frame: CommitFrame) -> None:
         if frame.control is not None:

@@ -21,7 +21,7 @@ from eddyline.core.transport.status import unwrap
 from eddyline.v1 import apply_pb2, fold_pb2, log_pb2, segment_pb2, topic_pb2
 from eddyline.v1.log_pb2 import AppendStart, AppendStreamRequest, ReadRecordsRequest, StreamRecordsRequest
 from eddyline.v1.topic_pb2 import CreateTopicRequest, DeleteTopicRequest, GetTopicRequest, ListTopicsRequest, Topic
-from tests.store.rpc.requests import append_step, keyed, rows
+from tests.store.rpc.requests import append_of, append_step, appends_step, independent_start, keyed, rows
 from tests.support.clients.clients import client_at
 from tests.support.cluster.processes import free_address
 from tests.support.hang import HANG_S
@@ -119,6 +119,21 @@ async def test_a_stream_of_appends_is_acknowledged_in_order_and_ends_as_the_owne
         assert await right.head(topic) == 200
         assert (await answers_of(wrong.log.AppendStream(steps(append_step(keyed("k", "v"))))))[1] == "STREAM_ORDER"
         assert await answers_of(wrong.log.AppendStream(steps())) == ([], "")
+
+
+async def test_several_appends_in_a_message_have_the_owner_s_outcomes(tmp_path: Path) -> None:
+    async with served_pair(tmp_path) as (wrong, right):
+        topic = topic_on(1)
+        await right.create(topic, LOG)
+        several = appends_step(
+            append_of(keyed("k", "1")), append_of(keyed("k", "2"), head=9), append_of(keyed("k", "3"))
+        )
+        answers, ended = await answers_of(wrong.log.AppendStream(steps(independent_start(topic), several, several)))
+        assert ended == ""
+        assert [answer.appends_max > 0 for answer in answers] == [True, False]
+        told = [(outcome.first_seq, outcome.error.reason) for answer in answers for outcome in answer.outcomes]
+        assert told == [(1, ""), (0, "HEAD_MISMATCH"), (2, ""), (3, ""), (0, "HEAD_MISMATCH"), (4, "")]
+        assert await right.head(topic) == 4
 
 
 async def test_invalid_message_ends_a_stream_after_the_ones_before_it(tmp_path: Path) -> None:

@@ -323,8 +323,11 @@ async def test_appends_of_one_caller_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_append_answers_are_the_contracts() -> None:
-    fields = {field.name for field in log_pb2.AppendStreamResponse.DESCRIPTOR.fields}
-    assert fields == {field.name for field in log_pb2.AppendRecordsResponse.DESCRIPTOR.fields}
+    alone = {field.name for field in log_pb2.AppendRecordsResponse.DESCRIPTOR.fields}
+    of_stream = {field.name for field in log_pb2.AppendStreamResponse.DESCRIPTOR.fields}
+    assert of_stream == alone | {"error", "outcomes", "appends_max"}
+    of_several = {field.name for field in log_pb2.AppendOutcome.DESCRIPTOR.fields}
+    assert of_several == alone - {"epoch"} | {"error"}
 
 
 async def test_many_rows_are_stored_as_few_are_and_bytes_that_are_no_rows_are_refused(tmp_path: Path) -> None:

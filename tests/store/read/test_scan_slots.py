@@ -55,6 +55,10 @@ class _Answering:
 
         return self._worker.submit(held)
 
+    @property
+    def is_idle(self) -> bool:
+        return self._worker.is_idle
+
     def close(self) -> None:
         self._worker.close()
 

@@ -24,16 +24,19 @@ class InlineWorker:
     def __init__(self, *, turns: int = 4) -> None:
         self._turns = turns
         self._last: asyncio.Future[object] | None = None
+        self._unfinished = 0
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._unfinished += 1
         previous, self._last = self._last, future  # type: ignore[assignment]  # only `done()` is called
 
         def turn(left: int) -> None:
             if left or (previous is not None and not previous.done()):
                 loop.call_soon(turn, max(left - 1, 0))
                 return
+            self._unfinished -= 1
             try:
                 result = job()
             except (Exception, SimulatedStop) as error:
@@ -45,6 +48,10 @@ class InlineWorker:
 
         loop.call_soon(turn, self._turns)
         return future
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._unfinished
 
     def close(self) -> None:
         pass

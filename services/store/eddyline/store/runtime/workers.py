@@ -26,6 +26,11 @@ class Worker(Protocol):
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """Run `job` behind those before it; its result or exception comes on the loop."""
 
+    @property
+    def is_idle(self) -> bool:
+        """True = no job is queued or running, so none runs before the caller, on the loop, submits or awaits. A worker of
+        several threads may say False although it is idle."""
+
     def close(self) -> None:
         """Wait for the jobs under way and end."""
 
@@ -49,6 +54,9 @@ class ThreadWorker:
         self._jobs: SimpleQueue[_QueuedCall | None] = SimpleQueue()
         self._threads = [Thread(target=self._run, name=f"{name}_{number}", daemon=True) for number in range(threads)]
         self._is_closed = False
+        self._submitted = 0
+        # Written by the threads: a count that two of them add to at once may stay behind, which reads as not idle.
+        self._finished = 0
         for thread in self._threads:
             thread.start()
 
@@ -57,8 +65,13 @@ class ThreadWorker:
             raise RuntimeError("the worker is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._submitted += 1
         self._jobs.put(_QueuedCall(job, future, loop))
         return future
+
+    @property
+    def is_idle(self) -> bool:
+        return self._submitted == self._finished and not self._is_closed
 
     def close(self) -> None:
         self._is_closed = True
@@ -69,19 +82,20 @@ class ThreadWorker:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if not job.future.cancelled():
-                _work(job)
-            del job  # what it holds is not kept until the next one
+            done = _done(job) if not job.future.cancelled() else None
+            self._finished += 1
+            if done is not None:
+                with suppress(RuntimeError):  # the loop is closed: no caller waits any more
+                    job.loop.call_soon_threadsafe(done)
+            del job, done  # what they hold is not kept until the next one
 
 
-def _work(job: _QueuedCall) -> None:
-    done: Callable[[], None]
+def _done(job: _QueuedCall) -> Callable[[], None]:
+    """Run the job; return what tells its caller."""
     try:
-        done = partial(_resolve, job.future, job.call())
+        return partial(_resolve, job.future, job.call())
     except BaseException as error:
-        done = partial(_reject, job.future, error)
-    with suppress(RuntimeError):  # the loop is closed: no caller waits any more
-        job.loop.call_soon_threadsafe(done)
+        return partial(_reject, job.future, error)
 
 
 def _resolve(future: asyncio.Future[Any], result: object) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eddyline.core.errors import InvalidArgument
-from eddyline.core.records.fold_entry import META_LEN_AT
+from eddyline.core.records.fold_entry import META_LEN_AT, SHAPE, VERSION_BYTES
 from eddyline.core.records.record import KEY_BYTES_MAX, MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -74,26 +74,28 @@ class PointRead:
         Raises:
             InvalidArgument: the answer would be larger than a message. DataCorrupt, FoldFailed.
         """
-        times_requested = Counter(self._keys)
-        keys, answer_bytes = list(times_requested), 0
-        values: dict[bytes, bytes] = {}
+        keys = list(dict.fromkeys(self._keys))
+        times_requested = Counter(self._keys) if len(keys) < len(self._keys) else None
+        values: list[bytes | None] = []
+        answer_bytes = 0
         for start in range(0, len(keys), CHUNK_KEYS):
             if self._cancelled:
+                values += [None] * (len(keys) - start)
                 break
             chunk = keys[start : start + CHUNK_KEYS]
-            for key, value in zip(chunk, self._fold.get_stored(self._topic_id, chunk), strict=True):
-                if value is None:
-                    continue
-                answer_bytes += entry_bytes_max(key, value) * times_requested[key]
-                if answer_bytes > ANSWER_BYTES_MAX:
-                    raise InvalidArgument(
-                        f"the entries of these keys take more than {ANSWER_BYTES_MAX} bytes, the maximum of "
-                        "an answer: read fewer keys",
-                        field="keys",
-                        answerBytesMax=ANSWER_BYTES_MAX,
-                    )
-                values[key] = value
-        return PointReadResult(tuple(map(values.get, self._keys)), self._fold.applied(self._topic_id))
+            read = self._fold.get_stored(self._topic_id, chunk)
+            answer_bytes += _answer_bytes_max(chunk, read, times_requested)
+            if answer_bytes > ANSWER_BYTES_MAX:
+                raise InvalidArgument(
+                    f"the entries of these keys take more than {ANSWER_BYTES_MAX} bytes, the maximum of "
+                    "an answer: read fewer keys",
+                    field="keys",
+                    answerBytesMax=ANSWER_BYTES_MAX,
+                )
+            values += read
+        if times_requested is not None:
+            values = list(map(dict(zip(keys, values, strict=True)).__getitem__, self._keys))
+        return PointReadResult(tuple(values), self._fold.applied(self._topic_id))
 
 
 def read_cached(fold: Fold, topic_id: int, keys: Sequence[bytes]) -> PointReadResult | None:
@@ -124,10 +126,17 @@ def check_keys(keys: Sequence[bytes]) -> None:
         )
 
 
-def entry_bytes_max(key: bytes, value: bytes) -> int:
-    """Return an upper bound of a stored entry's bytes in an answer.
+def _answer_bytes_max(
+    keys: Sequence[bytes], values: Sequence[bytes | None], times_requested: Counter[bytes] | None
+) -> int:
+    """Return an upper bound of the bytes of stored entries in an answer; `times_requested` None = each once.
 
     An entry of meta is stored with 6 bytes beside its name and value, and sent with 14 at most.
     """
-    meta_bytes = int.from_bytes(value[META_LEN_AT : META_LEN_AT + 4], "little")
-    return len(key) + len(value) + 2 * meta_bytes + ENTRY_OVERHEAD_BYTES
+    if times_requested is not None:
+        pairs = [(key, value) for key, value in zip(keys, values, strict=True) for _ in range(times_requested[key])]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+    live = [value for value in values if value is not None]
+    others = [value for value in live if value[: SHAPE.size] not in VERSION_BYTES]
+    meta_bytes = sum(int.from_bytes(value[META_LEN_AT : META_LEN_AT + 4], "little") for value in others)
+    return sum(map(len, keys)) + sum(map(len, live)) + 2 * meta_bytes + ENTRY_OVERHEAD_BYTES * len(live)

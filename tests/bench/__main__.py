@@ -32,7 +32,7 @@ from tests.bench.rows import (
     p14_isolation,
     p16_access,
 )
-from tests.bench.small import p21_single_appends
+from tests.bench.small import p21_single_appends, p23_gets
 from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P15": p15_spark_jobs.measure,
     "P16": p16_access.measure,
     "P21": p21_single_appends.measure,
+    "P23": p23_gets.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -141,6 +141,21 @@ async def test_keys_come_in_the_callers_order_and_ranges_in_byte_order(tmp_path:
         assert [entry.key async for entry in client.range("kv", limit=1)] == [b"a"]
 
 
+async def test_many_keys_come_as_rows_or_as_one_batch(tmp_path: Path) -> None:
+    async with client_of_a_store(tmp_path) as client:
+        await client.append("kv", [put(b"%d" % number) for number in range(50)], create=Kind.KV)
+        keys = [b"7", b"nothing", b"3", b"7", *[b"%d" % number for number in range(10, 60)]]
+        one_by_one = [await client.get("kv", key) for key in keys]
+        assert list((await client.get_many("kv", keys)).entries) == one_by_one
+        columns = await client.get_columns("kv", keys)
+        live = [entry for entry in one_by_one if entry is not None]
+        assert columns.batch is not None
+        assert columns.batch.keys() == [entry.key for entry in live]
+        assert columns.batch.seq_list() == [entry.seq for entry in live]
+        assert columns.state.fold_seq == 50
+        assert (await client.get_columns("kv", [b"nothing"])).batch is None
+
+
 async def test_fold_of_a_log_is_refused(tmp_path: Path) -> None:
     async with client_of_a_store(tmp_path) as client:
         await client.create_topic("log", Kind.LOG)

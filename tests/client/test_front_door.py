@@ -112,6 +112,7 @@ async def test_every_key_and_value_that_is_no_bytes_is_named() -> None:
         calls: list[Awaitable[object]] = []
         calls += [client.put("kv", text, b""), client.put("kv", b"", text), client.delete("kv", text)]
         calls += [client.get("kv", text), client.get_many("kv", [b"", text]), client.get_many("kv", text)]
+        calls += [client.get_columns("kv", [text])]
         calls += [client.get_at("kv", text, at_seq=1), client.append("kv", [], expected_versions={text: b""})]
         said = []
         for call in calls:
@@ -122,7 +123,7 @@ async def test_every_key_and_value_that_is_no_bytes_is_named() -> None:
             client.watch("kv", key_prefixes=text)
         said.append(str(caught.value))
     assert [line.split(" is ")[0] for line in said] == [
-        "key", "value", "key", "keys[0]", "keys[1]", "keys", "key", "key", "key_prefixes",
+        "key", "value", "key", "keys[0]", "keys[1]", "keys", "keys[0]", "key", "key", "key_prefixes",
     ]  # fmt: skip
 
 

@@ -71,7 +71,7 @@ class Ours:
     def get(self, asked: list[list[bytes]]) -> int:
         found = 0
         for keys in asked:
-            found += sum(entry is not None for entry in PointRead(self._fold, TOPIC_ID, keys).run().entries)
+            found += sum(value is not None for value in PointRead(self._fold, TOPIC_ID, keys).run().values)
         return found
 
     def range(self) -> int:

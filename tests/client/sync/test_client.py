@@ -42,6 +42,8 @@ def test_keys_are_put_read_and_deleted(client: Client) -> None:
     live = client.get("kv", b"a")
     assert live is not None and (live.data, live.seq) == (b"1", first.first_seq)
     assert client.get_many("kv", [b"b", b"none"]).entries[1] is None
+    columns = client.get_columns("kv", [b"b", b"none"])
+    assert columns.batch is not None and columns.batch.keys() == [b"b"]
     assert [record.key for record in client.range("kv")] == [b"a", b"b", b"c"]
     client.delete("kv", b"a")
     assert client.get("kv", b"a") is None

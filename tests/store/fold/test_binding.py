@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rocksdict import (
+    BlockBasedOptions,
     BottommostLevelCompaction,
+    Cache,
     CompactOptions,
     IngestExternalFileOptions,
     Options,
@@ -319,3 +321,24 @@ def test_damaged_table_is_not_ingested(root: Rdict, tmp_path: Path) -> None:
     (tmp_path / "t.sst").write_bytes(encoded)
     with pytest.raises(Exception, match="Corruption"):
         root.ingest_external_file([str(tmp_path / "t.sst")], _moved())
+
+
+def test_key_may_exist_with_a_value_reads_memory_alone(tmp_path: Path) -> None:
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(Cache(1 << 20))
+    family = Options(raw_mode=True)
+    family.set_block_based_table_factory(blocks)
+    root = open_database(tmp_path / "db", family)
+    put(root, "data", b"a", b"b")
+    assert root.get_column_family("data").key_may_exist(b"a", True) == (True, b"value of a")
+    root.get_column_family("data").flush(True)
+    root.close()
+    root = open_database(tmp_path / "db", family)
+    data = root.get_column_family("data")
+    assert data.key_may_exist(b"a", True) == (True, None)
+    assert data.key_may_exist(b"a", True) == (True, None)
+    assert data.get(b"a") == b"value of a"
+    assert data.key_may_exist(b"a", True) == (True, b"value of a")
+    assert data.key_may_exist(b"none", True) == (False, None)
+    del data
+    root.close()

@@ -102,6 +102,24 @@ def test_entry_is_read_back_with_every_field(fold: Fold) -> None:
     assert fold.view(TOPIC).next_page(1, 1) == [record]
 
 
+def test_stored_entries_are_the_bytes_of_the_rows(fold: Fold) -> None:
+    fold.apply([puts(1, a="1", b="2")])
+    keys = [b"b", b"none", b"a", b"b"]
+    rows = fold.get(TOPIC, keys)
+    assert fold.get_stored(TOPIC, keys) == [None if row is None else encode_entry(row) for row in rows]
+
+
+def test_entries_in_memory_are_read_if_all_keys_are_live_and_they_fit(fold: Fold) -> None:
+    fold.apply([puts(1, a="1", b="2", gone="3"), puts(4, gone=None)])
+    keys = [b"b", b"a", b"b"]
+    assert fold.get_cached(TOPIC, keys, 1_000) == fold.get_stored(TOPIC, keys)
+    assert fold.get_cached(TOPIC, [*keys, b"gone"], 1_000) is None
+    assert fold.get_cached(TOPIC, [b"none"], 1_000) is None
+    assert fold.get_cached(TOPIC + 1, [b"a"], 1_000) is None
+    assert fold.get_cached(TOPIC, keys, 100) is None
+    assert fold.get_cached(TOPIC, [b"a"], 1) == fold.get_stored(TOPIC, [b"a"])
+
+
 def test_get_is_positional_and_keeps_repeats(fold: Fold) -> None:
     fold.apply([puts(1, a="1", b="2")])
     entries = fold.get(TOPIC, [b"b", b"none", b"a", b"b"])

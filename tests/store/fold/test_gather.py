@@ -27,7 +27,15 @@ RICH = st.tuples(
 )
 
 
-@given(st.lists(PLAIN, max_size=8) | st.lists(RICH, max_size=8) | st.lists(PLAIN | RICH, max_size=8))
+VERSIONED = st.tuples(PLAIN, st.binary(min_size=8, max_size=8)).map(lambda row: row[0]._replace(version=row[1]))
+
+
+@given(
+    st.lists(PLAIN, max_size=8)
+    | st.lists(VERSIONED, max_size=8)
+    | st.lists(RICH, max_size=8)
+    | st.lists(PLAIN | RICH, max_size=8)
+)
 def test_batch_of_entries_equals_the_batch_of_the_rows(records: list[Record]) -> None:
     batch = entries_to_batch([record.key or b"" for record in records], [encode_entry(record) for record in records])
     assert batch == Batch.from_rows(records)
@@ -37,6 +45,7 @@ def test_batch_of_entries_equals_the_batch_of_the_rows(records: list[Record]) ->
 @pytest.mark.parametrize("wrong", [b"", b"\x01" * 39, b"\x02" + bytes(60)], ids=["nothing", "short", "format"])
 def test_damaged_entry_raises(wrong: bytes) -> None:
     good = encode_entry(Record(1, 1, 0, Op.PUT, b"a", b"b"))
-    for values in ([wrong], [good, wrong], [wrong, good + bytes(40)]):
+    cut = encode_entry(Record(1, 1, 0, Op.PUT, b"a", b"", version=bytes(8)))[:-1]
+    for values in ([wrong], [cut], [cut + b"xx", cut], [good, wrong], [wrong, good + bytes(40)]):
         with pytest.raises(DataCorrupt):
             entries_to_batch([b"k"] * len(values), values)

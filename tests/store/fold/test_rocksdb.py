@@ -115,6 +115,37 @@ def test_damaged_table_raises_in_gets_and_views(tmp_path: Path) -> None:
     fold.close()
 
 
+def test_read_from_memory_reads_no_table(tmp_path: Path) -> None:
+    fold = RocksFold(tmp_path / "fold")
+    fill(fold, 2_000)
+    keys = [b"%06d" % number for number in range(0, 2_000, 100)]
+    bytes_max = 1 << 20
+    assert fold.get_cached(1, keys, bytes_max) == fold.get_stored(1, keys)
+    fold.flush()
+    fold.close()
+    fold = RocksFold(tmp_path / "fold")
+    assert [fold.get_cached(1, [key], bytes_max) for key in keys] == [None] * len(keys)
+    assert fold.get_cached(1, keys, bytes_max) is None
+    stored = fold.get_stored(1, keys)
+    assert None not in stored
+    assert fold.get_cached(1, keys, bytes_max) == stored
+    fold.close()
+
+
+@pytest.mark.parametrize(
+    "value", [b"", bytes(60), encode_entry(Record(1, 1, 0, Op.PUT, b"", b"", version=bytes(8)))[:-1]]
+)
+def test_value_that_is_no_entry_is_damage_in_every_get(tmp_path: Path, value: bytes) -> None:
+    fold = RocksFold(tmp_path / "fold")
+    fold.apply([FoldWrite(1, 1, [(b"k", value)], [])])
+    for get in (fold.get, fold.get_stored, lambda topic_id, keys: fold.get_cached(topic_id, keys, 1 << 20)):
+        with pytest.raises(DataCorrupt):
+            get(1, [b"k"])
+    fold.close()
+    with pytest.raises(DataCorrupt):
+        RocksFold(tmp_path / "fold")
+
+
 def test_damage_once_detected_is_reported_at_every_open(tmp_path: Path) -> None:
     write_tables(tmp_path)
     damage(tmp_path)

@@ -13,16 +13,24 @@ from eddyline.core.model.source import SourceDefinition, SourceReport
 from eddyline.store.fold.fold import VIEWS_MAX
 from eddyline.store.log.append import AppendRequest
 from eddyline.store.read.fold_reader import PAGE_ENTRIES
-from eddyline.store.read.point_read import ANSWER_BYTES_MAX, CHUNK_KEYS, KEYS_MAX, PointRead
+from eddyline.store.read.point_read import (
+    ANSWER_BYTES_MAX,
+    CACHED_BYTES_MAX,
+    CACHED_KEYS_MAX,
+    CHUNK_KEYS,
+    KEYS_MAX,
+    PointRead,
+)
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim.fold import SimFold
+from tests.support.store.real import real_store, threaded
 from tests.support.store.simulated import append, kv_topic, log_topic, puts, sim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from eddyline.core.model.read import RangePage
-    from eddyline.core.records.record import Record
 
 MANY = PAGE_ENTRIES * 3
 
@@ -232,10 +240,10 @@ class CountingFold(SimFold):
         self.read_counts: list[int] = []
         self.at_read: Callable[[], None] = lambda: None
 
-    def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
+    def get_stored(self, topic_id: int, keys: Sequence[bytes]) -> list[bytes | None]:
         self.read_counts.append(len(keys))
         self.at_read()
-        return super().get(topic_id, keys)
+        return super().get_stored(topic_id, keys)
 
 
 async def test_repeated_keys_are_read_once_and_counted_each_time() -> None:
@@ -280,6 +288,59 @@ async def test_read_stops_at_its_next_chunk_after_its_caller_is_cancelled() -> N
             calling.cancel()
         await settle()
         assert fold.read_counts == []
+
+
+async def test_few_live_keys_in_memory_are_read_without_the_folds_thread() -> None:
+    fold = CountingFold()
+    fold.is_cached = True
+    async with sim_store(fold=fold) as link:
+        await kv_topic(link)
+        await append(link, "kv", puts(("a", "1"), ("b", "2"), ("large", "x" * CACHED_BYTES_MAX)))
+        page = await link.batch_get_entries("kv", [b"b", b"a", b"b"])
+        assert [entry and entry.seq for entry in page.entries] == [2, 1, 2]
+        assert page.state.fold_seq == 3
+        assert (await link.batch_get_entries("kv", [b"large"])).entries[0] is not None
+        assert fold.read_counts == []
+        await link.batch_get_entries("kv", [b"a", b"none"])
+        await link.batch_get_entries("kv", [b"a", b"large"])
+        await link.batch_get_entries("kv", [b"a"] * (CACHED_KEYS_MAX + 1))
+        assert fold.read_counts == [2, 2, 1]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("turns", range(20))
+async def test_entry_is_of_the_answers_point_while_the_fold_is_written(turns: int, cached: bool) -> None:
+    fold = SimFold(0)
+    fold.is_cached = cached
+    async with sim_store(fold=fold) as link:
+        await kv_topic(link)
+        await append(link, "kv", puts(("k", "old")))
+        ack = await link.stage(AppendRequest(topic="kv", batch=puts(("k", "new"))))
+        await settle(turns)
+        page = await link.batch_get_entries("kv", [b"k"])
+        entry = page.entries[0]
+        assert entry is not None
+        assert entry.seq == page.state.fold_seq
+        assert (await link.read_records("kv", after_seq=0)).head_seq >= entry.seq
+        await ack
+
+
+async def test_entry_is_of_the_answers_point_with_real_threads(tmp_path: Path) -> None:
+    async with real_store(tmp_path / "data", workers=threaded) as link, asyncio.TaskGroup() as tasks:
+        await kv_topic(link)
+        await append(link, "kv", puts(("k", "0")))
+
+        async def write() -> None:
+            for number in range(200):
+                await append(link, "kv", puts(("k", str(number))))
+
+        writing = tasks.create_task(write())
+        while not writing.done():
+            page = await link.batch_get_entries("kv", [b"k"])
+            entry = page.entries[0]
+            assert entry is not None
+            assert entry.seq == page.state.fold_seq
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("turns", range(20))

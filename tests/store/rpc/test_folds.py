@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eddyline.core.codec.records import answer_from_columns
 from eddyline.core.errors import FoldBehind
 from eddyline.core.model.source import SourceDefinition, SourceReport
 from eddyline.core.records import record
@@ -18,7 +19,7 @@ from eddyline.v1 import apply_pb2, topic_pb2
 from eddyline.v1.fold_pb2 import BatchGetEntriesRequest, GetEntryRequest, RangeEntriesRequest
 from eddyline.v1.types_pb2 import BATCH_FORMAT_COLUMNS, OP_DELETE, Record
 from tests.store.rpc.requests import keyed, keyless, rows
-from tests.support.store.served import CLUSTER_ID, answers_of, refused, served_store, until
+from tests.support.store.served import CLUSTER_ID, Gate, answers_of, refused, served_store, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -60,6 +61,53 @@ async def test_keys_are_answered_in_the_order_of_the_request(tmp_path: Path) -> 
         found = [entry.entry.data if entry.HasField("entry") else None for entry in answer.entries]
         assert found == [b"2", None, b"1", b"2"]
         assert answer.state.fold_seq == 2
+
+
+async def test_keys_as_columns_are_the_live_ones_in_the_order_of_the_request(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        made = await store.create("kv")
+        await store.log.AppendRecords(rows("kv", keyed("a", "1"), keyed("b", "22")))
+        request = BatchGetEntriesRequest(topic="kv", keys=[b"b", b"none", b"a", b"b"], format=BATCH_FORMAT_COLUMNS)
+        answer = await store.fold.BatchGetEntries(request)
+        assert not answer.entries
+        batch = answer_from_columns(answer.columns)
+        assert batch.keys() == [b"b", b"a", b"b"]
+        assert batch.seq_list() == [2, 1, 2]
+        assert [row.data for row in batch.to_rows()] == [b"22", b"1", b"22"]
+        assert (answer.state.fold_seq, answer.state.epoch) == (2, made.epoch)
+        request.keys[:] = [b"none"]
+        answer = await store.fold.BatchGetEntries(request)
+        assert answer.HasField("columns")
+        assert answer.columns.count == 0
+
+
+async def test_any_number_of_keys_is_answered_as_one_by_one(tmp_path: Path) -> None:
+    async with served_store(tmp_path / "store") as store:
+        await store.create("kv")
+        await fill(store, "kv", 300)
+        await store.log.AppendRecords(
+            rows("kv", Record(key=b"k00007", data=b"", tag="t", node="n"), keyed("z" * 999, ""))
+        )
+        keys = [f"k{number:05}".encode() for number in range(310)] + [b"z" * 999]
+        for count in (1, 15, 17, 311):
+            answer = await store.fold.BatchGetEntries(BatchGetEntriesRequest(topic="kv", keys=keys[-count:]))
+            for key, maybe in zip(keys[-count:], answer.entries, strict=True):
+                if not maybe.HasField("entry"):
+                    await refused(store.fold.GetEntry(GetEntryRequest(topic="kv", key=key)), "KEY_NOT_FOUND")
+                else:
+                    assert (await store.fold.GetEntry(GetEntryRequest(topic="kv", key=key))).entry == maybe.entry
+
+
+async def test_key_in_memory_is_answered_while_no_disk_read_gets_through(tmp_path: Path) -> None:
+    gate = Gate()
+    async with served_store(tmp_path / "store", fold=gate) as store:
+        await store.create("kv")
+        await store.log.AppendRecords(rows("kv", keyed("a", "1")))
+        calls = gate.job_count
+        assert (await store.fold.GetEntry(GetEntryRequest(topic="kv", key=b"a"))).entry.data == b"1"
+        assert gate.job_count == calls
+        await refused(store.fold.GetEntry(GetEntryRequest(topic="kv", key=b"b")), "KEY_NOT_FOUND")
+        assert gate.job_count == calls + 1
 
 
 async def test_range_is_in_byte_order_at_one_point_in_pieces(tmp_path: Path) -> None:
@@ -134,6 +182,8 @@ async def test_bad_batch_get_is_refused(tmp_path: Path) -> None:
         await refused(get(BatchGetEntriesRequest(topic="log", keys=[b"a"])), "NOT_KV")
         await refused(get(BatchGetEntriesRequest(topic="nobody", keys=[b"a"])), "TOPIC_NOT_FOUND")
         await refused(get(BatchGetEntriesRequest(topic="no such", keys=[b"a"])), "INVALID_NAME")
+        unknown = BatchGetEntriesRequest(topic="kv", keys=[b"a"], format=7)  # type: ignore[arg-type]
+        assert (await refused(get(unknown), "INVALID_ARGUMENT")).metadata["field"] == "format"
         for keys in ([], [b"k"] * 10_001, [b"a", bytes(1025)]):
             error = await refused(get(BatchGetEntriesRequest(topic="kv", keys=keys)), "INVALID_ARGUMENT")
             assert error.metadata["field"] == "keys"

@@ -49,3 +49,9 @@ async def test_it_is_idle_after_a_failed_and_a_cancelled_job() -> None:
     await worker.submit(lambda: None)
     assert worker.is_idle
     worker.close()
+
+
+async def test_closed_worker_is_not_idle() -> None:
+    worker = ThreadWorker("one")
+    worker.close()
+    assert not worker.is_idle

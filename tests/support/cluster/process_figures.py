@@ -20,6 +20,12 @@ def peak_bytes(pid: int | str = "self") -> int:
     raise AssertionError("the kernel tells no peak")
 
 
+def fine_processor_s(pid: int) -> float:
+    """Processor time used by the threads that a process has now, to the nanosecond; `processor_s` counts steps of 10 ms."""
+    files = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(file.read_text(encoding="utf-8").split()[0]) for file in files) / 1e9
+
+
 def processor_s(pid: int | str = "self") -> float:
     """Processor time used, in user and kernel."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

@@ -39,19 +39,21 @@ def tls_of(settings: dict[str, str]) -> ClientTls | None:
 
 
 @asynccontextmanager
-async def process(module: str, *arguments: str, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A module of ours as a process; stopped at the end."""
-    async with logging_process(module, *arguments, stderr=None, environment=environment) as started:
+async def process(
+    module: str, *arguments: str, python: str = sys.executable, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A module of ours as a process; stopped at the end. `python` = of another checkout."""
+    async with logging_process(module, *arguments, stderr=None, environment=environment, python=python) as started:
         yield started
 
 
 @asynccontextmanager
 async def logging_process(
-    module: str, *arguments: str, stderr: int | None, environment: dict[str, str]
+    module: str, *arguments: str, stderr: int | None, environment: dict[str, str], python: str = sys.executable
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """The same, whose log goes to a file's descriptor; None = where ours goes."""
     started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, *arguments),
+        *(python, "-m", module, *arguments),
         env={**os.environ, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from eddyline.core.errors import TooManyScans
-from eddyline.core.records.fold_entry import decode_entry
+from eddyline.core.records.fold_entry import check_entry, decode_entry
 from eddyline.store.fold.entries import entries_to_batch
 from eddyline.store.fold.fold import (
     RETRY_AFTER_MS,
@@ -65,10 +65,14 @@ _Change = _Base | _Checkpoint | _Deletion | _Owner | _Writes
 
 
 class SimFold:
-    """`eddyline.store.fold.fold.Fold` in memory; empty at first."""
+    """`eddyline.store.fold.fold.Fold` in memory; empty at first.
+
+    `is_cached`: all entries are as in RocksDB's memory, so that a few keys are read without its thread. An odd seed sets it.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
+        self.is_cached = seed % 2 == 1
         self._durable = _State()
         self._state = _State()
         self._unsynced: list[_Change] = []
@@ -126,6 +130,22 @@ class SimFold:
         entries = self._entries(topic_id)
         return [decode_entry(key, entries[key]) if key in entries else None for key in keys]
 
+    def get_stored(self, topic_id: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._stored(topic_id, keys)
+
+    def get_cached(self, topic_id: int, keys: Sequence[bytes], bytes_max: int) -> list[bytes] | None:
+        values = [value for value in self._stored(topic_id, keys) if value is not None]
+        fits = len(keys) == 1 or sum(map(len, values)) <= bytes_max
+        return values if self.is_cached and len(values) == len(keys) and fits else None
+
+    def _stored(self, topic_id: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._check_open()
+        values = list(map(self._entries(topic_id).get, keys))
+        for key, value in zip(keys, values, strict=True):
+            if value is not None:
+                check_entry(key, value)
+        return values
+
     def view(self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True) -> _SimView:
         self._check_open()
         if counted and sum(view.counted for view in self._views) >= VIEWS_MAX:
@@ -174,6 +194,7 @@ class SimFold:
         self.close()
         successor = SimFold(0)
         successor._random = self._random
+        successor.is_cached = self.is_cached
         successor._durable = self._durable
         successor._unsynced = self._unsynced
         successor._state = deepcopy(self._durable)

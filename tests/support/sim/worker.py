@@ -26,20 +26,23 @@ class InlineWorker:
         self._turns = turns
         self._tells_idle = is_idle
         self._last: asyncio.Future[object] | None = None
+        self._unfinished = 0
 
     @property
     def is_idle(self) -> bool:
-        return self._tells_idle and (self._last is None or self._last.done())
+        return self._tells_idle and not self._unfinished
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._unfinished += 1
         previous, self._last = self._last, future  # type: ignore[assignment]  # only `done()` is called
 
         def turn(left: int) -> None:
             if left or (previous is not None and not previous.done()):
                 loop.call_soon(turn, max(left - 1, 0))
                 return
+            self._unfinished -= 1
             try:
                 result = job()
             except (Exception, SimulatedStop) as error:

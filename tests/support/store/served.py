@@ -95,6 +95,16 @@ class Gate:
     def __init__(self) -> None:
         self._open = threading.Event()
         self._open.set()
+        self.job_count = 0
+        """Jobs given to the thread so far."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
+    def wait(self) -> None:
+        """Wait, on the thread, until it is open."""
+        self._open.wait()
 
     def close(self) -> None:
         """Let nothing pass from now on."""
@@ -106,23 +116,24 @@ class Gate:
 
     def worker(self, name: str) -> Worker:
         """A thread behind this gate."""
-        return _GatedWorker(ThreadWorker(name), self._open)
+        return _GatedWorker(ThreadWorker(name), self)
 
 
 class _GatedWorker:
-    def __init__(self, worker: Worker, gate: threading.Event) -> None:
+    def __init__(self, worker: Worker, gate: Gate) -> None:
         self._worker = worker
         self._gate = gate
 
     @property
     def is_idle(self) -> bool:
-        return self._gate.is_set() and self._worker.is_idle
+        return self._gate.is_open and self._worker.is_idle
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         def held() -> T:
             self._gate.wait()
             return job()
 
+        self._gate.job_count += 1
         return self._worker.submit(held)
 
     def close(self) -> None:

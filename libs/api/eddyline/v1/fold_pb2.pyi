@@ -146,10 +146,13 @@ class BatchGetEntriesRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     MIN_SEQ_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name. Required."""
     min_seq: _builtins.int
     """Waits until the fold has this `seq`, as in GetEntry."""
+    format: _types_pb2.BatchFormat.ValueType
+    """How entries travel. UNSPECIFIED = rows. A store of an earlier version ignores it, and answers with rows."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The keys, at most 10 000. Required."""
@@ -160,10 +163,11 @@ class BatchGetEntriesRequest(_message.Message):
         topic: _builtins.str = ...,
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         min_seq: _builtins.int = ...,
+        format: _types_pb2.BatchFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "min_seq", b"min_seq", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "keys", b"keys", "min_seq", b"min_seq", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,23 +181,31 @@ class BatchGetEntriesResponse(_message.Message):
 
     ENTRIES_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___MaybeEntry]:
-        """One a key, in the order asked."""
+        """As rows: one a key, in the order asked. Empty where `columns` is set."""
 
     @_builtins.property
     def state(self) -> Global___FoldState:
         """State of the fold."""
+
+    @_builtins.property
+    def columns(self) -> _types_pb2.ColumnarBatch:
+        """As columns: the live entries alone, in the order asked, the entry of a repeated key each time. `seqs` and `ts_ms_each`
+        are those of the records that wrote them. A key that is not in the key column is not live; `count` 0 = none is.
+        """
 
     def __init__(
         self,
         *,
         entries: _abc.Iterable[Global___MaybeEntry] | None = ...,
         state: Global___FoldState | None = ...,
+        columns: _types_pb2.ColumnarBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "entries", b"entries", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -94,12 +94,13 @@ if TYPE_CHECKING:
     from eddyline.store.shard.shard import Shard
 
 ROLE: Final = "store"
+FOLD_SERVICE: Final = "eddyline.v1.FoldService"
 LOG_SERVICE: Final = "eddyline.v1.LogService"
 SEGMENT_SERVICE: Final = "eddyline.v1.SegmentService"
 SERVICES: Final = (
     "eddyline.v1.TopicService",
     LOG_SERVICE,
-    "eddyline.v1.FoldService",
+    FOLD_SERVICE,
     SEGMENT_SERVICE,
     "eddyline.v1.ApplyService",
     SOURCE_SERVICE,
@@ -307,7 +308,9 @@ def add_services(
     log = LogServicer(doorway, room, tracer)
     log_pb2_grpc.add_LogServiceServicer_to_server(log, server.grpc)
     server.add_raw_methods(LOG_SERVICE, log.row_methods())
-    fold_pb2_grpc.add_FoldServiceServicer_to_server(FoldServicer(doorway, room, clock=clock), server.grpc)
+    folds = FoldServicer(doorway, room, clock=clock)
+    fold_pb2_grpc.add_FoldServiceServicer_to_server(folds, server.grpc)
+    server.add_raw_methods(FOLD_SERVICE, folds.raw_methods())
     segments = SegmentServicer(doorway, clock=clock)
     segment_pb2_grpc.add_SegmentServiceServicer_to_server(segments, server.grpc)
     server.add_raw_methods(SEGMENT_SERVICE, segments.raw_methods())

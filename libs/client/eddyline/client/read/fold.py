@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 from eddyline.client.transport.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors, kv_topic_wanted
 from eddyline.client.transport.checked import check_bytes, check_each_bytes
 from eddyline.client.transport.items import Items, read_once
-from eddyline.core.codec.records import gap_from_pb, record_from_pb
+from eddyline.core.codec.entries import entries_from_pb, format_of, stored_entries_from_pb
+from eddyline.core.codec.records import answer_from_columns, gap_from_pb, record_from_pb
 from eddyline.core.codec.state import fold_state_from_pb
 from eddyline.core.errors import EddylineError, KeyNotFound
-from eddyline.core.model.read import EntryPage, FoldState
+from eddyline.core.model.read import EntryPage, FoldState, RangePage
+from eddyline.core.records.batch import Batch
 from eddyline.v1 import fold_pb2, types_pb2
 
 if TYPE_CHECKING:
@@ -41,11 +43,40 @@ async def get_entries(
         EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument (more than 10 000 keys).
     """
     check_each_bytes("keys", keys)
-    request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq)
+    answer = await _batch_get(stub, topic, keys, min_seq=min_seq, batch_format=format_of(len(keys)), retry=retry)
+    return EntryPage(fold_state_from_pb(answer.state), entries_from_pb(answer, keys))
+
+
+async def get_columns(
+    stub: FoldServiceStub, topic: str, keys: Sequence[bytes], *, min_seq: int, retry: Retry
+) -> RangePage:
+    """Read keys at one point, as a batch of the live ones in the order of `keys`; a repeated key comes each time.
+
+    Raises:
+        EddylineError: as `get_entries`. MalformedColumns: the answer's columns do not fit together.
+    """
+    check_each_bytes("keys", keys)
+    columns = types_pb2.BATCH_FORMAT_COLUMNS
+    answer = await _batch_get(stub, topic, keys, min_seq=min_seq, batch_format=columns, retry=retry)
+    state = fold_state_from_pb(answer.state)
+    if answer.HasField("columns"):
+        return RangePage(state, answer_from_columns(answer.columns) if answer.columns.count else None)
+    rows = [entry for entry in stored_entries_from_pb(answer, keys) if entry is not None]  # of an earlier store
+    return RangePage(state, Batch.from_rows(rows) if rows else None)
+
+
+async def _batch_get(
+    stub: FoldServiceStub,
+    topic: str,
+    keys: Sequence[bytes],
+    *,
+    min_seq: int,
+    batch_format: types_pb2.BatchFormat.ValueType,
+    retry: Retry,
+) -> fold_pb2.BatchGetEntriesResponse:
+    request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq, format=batch_format)
     with kv_topic_wanted():
-        answer = await retry.run(lambda left_s: stub.BatchGetEntries(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
-    entries = tuple(record_from_pb(maybe.entry) if maybe.HasField("entry") else None for maybe in answer.entries)
-    return EntryPage(fold_state_from_pb(answer.state), entries)
+        return await retry.run(lambda left_s: stub.BatchGetEntries(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
 
 
 @read_once("range")

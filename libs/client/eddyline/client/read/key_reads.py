@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from eddyline.client.read.fold import get_entries, get_entry_at, key_history, range_entries
+from eddyline.client.read.fold import get_columns, get_entries, get_entry_at, key_history, range_entries
 from eddyline.client.watch.events import START, position_of
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eddyline.client.transport.call import Retry
     from eddyline.client.transport.items import Items
     from eddyline.client.watch.events import Position
-    from eddyline.core.model.read import EntryPage
+    from eddyline.core.model.read import EntryPage, RangePage
     from eddyline.core.model.topic import TopicInfo
     from eddyline.core.records.record import Gap, Record
     from eddyline.v1.fold_pb2_grpc import FoldServiceStub
@@ -47,6 +47,17 @@ class KeyReads:
             EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument.
         """
         return await get_entries(self._fold(topic), topic, keys, min_seq=min_seq, retry=self._retry)
+
+    async def get_columns(self: _FoldCaller, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> RangePage:
+        """The live entries of up to 10 000 keys at one point as one batch, in the order of `keys`; no record is made.
+
+        A key that is not in the batch is not live; None = none is. The entry of a repeated key comes each time. Versions
+        are as stored: an empty one stands for the seq.
+
+        Raises:
+            EddylineError: TopicNotFound, NotKv, FoldBehind, InvalidArgument.
+        """
+        return await get_columns(self._fold(topic), topic, keys, min_seq=min_seq, retry=self._retry)
 
     async def get_at(
         self: _FoldCaller, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None

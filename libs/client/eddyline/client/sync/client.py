@@ -93,6 +93,7 @@ class Client:
 
     get = blocking(AioClient.get)
     get_many = blocking(AioClient.get_many)
+    get_columns = blocking(AioClient.get_columns)
     get_at = blocking(AioClient.get_at)
     history = made(AioClient.history, Items)
     range = made(AioClient.range, Items)

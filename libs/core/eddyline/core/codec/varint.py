@@ -1,4 +1,4 @@
-"""Bulk operations of the row codec: copying many spans of bytes, reading and writing many varints.
+"""Operations of the row codec: copying many spans of bytes, reading and writing many varints, or one.
 
 Three ways to copy, the cheapest is chosen (1 000 spans): evenly spaced spans of one length as a grid, 0.02 us each;
 small ones byte by byte through an index, 3 ns a byte; the rest one by one, 0.1 us each. Threading: pure functions.
@@ -20,6 +20,7 @@ INDEX_BYTES_MAX: Final = 16
 """Spans up to this average length go through an index; for longer ones a slice of each takes less time."""
 _VARINT_BITS_MAX: Final = 64
 _VARINT_BYTES_MAX: Final = 10
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
 class Undecodable(Exception):
@@ -79,6 +80,20 @@ def _index(starts: NDArray[np.int64], sizes: NDArray[np.int64], total: int) -> N
 
 
 # --- varints ----------------------------------------------------------------------------------------------------------
+
+
+def encode_varint(value: int) -> bytes:
+    """Return one number, 0 to 2^64 - 1, as a varint."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def padded(data: bytes) -> NDArray[np.uint8]:

@@ -93,7 +93,10 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class RangePage:
-    """One page of a range: a batch with a seq and a commit time a record, or None if no entry is left."""
+    """One page of a range, or the live entries of some keys.
+
+    The batch has a seq and a commit time a record; None = no entry, or none is left.
+    """
 
     state: FoldState
     batch: Batch | None

@@ -19,7 +19,7 @@ from typing import Final
 
 from eddyline.core.errors import DataCorrupt, MalformedColumns
 from eddyline.core.records.meta import decode_meta, encode_meta
-from eddyline.core.records.record import Op, Record
+from eddyline.core.records.record import VERSION_BYTES_MAX, Op, Record
 
 _PUT: Final = int(Op.PUT)
 
@@ -35,8 +35,16 @@ PLACE: Final = Struct("<Qqq")
 HEAD: Final = Struct("<BBHHHIIQqq")
 HEAD_BYTES: Final = HEAD.size
 assert HEAD_BYTES == SHAPE.size + PLACE.size == 40
+META_LEN_AT: Final = 8
+"""Offset of `meta_len`, 4 bytes."""
 PLAIN_SHAPE: Final = SHAPE.pack(FORMAT, HAS_DATA, 0, 0, 0, 0, 0)
 """Of an entry that has data and no other optional field."""
+VERSIONED_SHAPE: Final = SHAPE.pack(FORMAT, HAS_DATA, 8, 0, 0, 0, 0)
+"""Of an entry that has data and a version of 8 bytes, as a source's has."""
+VERSION_BYTES: Final = {
+    SHAPE.pack(FORMAT, HAS_DATA, length, 0, 0, 0, 0): length for length in range(VERSION_BYTES_MAX + 1)
+}
+"""Length of the version by the shape of an entry that has data, perhaps a version, and no other optional field."""
 _new_record: Final = partial(tuple.__new__, Record)
 """Makes a record from its ten fields, at half the time of its constructor: 0.3 of the 0.7 us that an entry took."""
 
@@ -91,6 +99,19 @@ def decode_entry(key: bytes, value: bytes) -> Record:
         )
     except (MalformedColumns, UnicodeDecodeError) as error:
         raise _corrupt(key, str(error)) from error
+
+
+def check_entry(key: bytes, value: bytes) -> None:
+    """Check that the bytes are an entry; the two usual shapes without decoding it.
+
+    Raises:
+        DataCorrupt: they are not.
+    """
+    if value.startswith(PLAIN_SHAPE) and len(value) >= HEAD_BYTES:
+        return
+    if value.startswith(VERSIONED_SHAPE) and len(value) >= HEAD_BYTES + 8:
+        return
+    decode_entry(key, value)
 
 
 def _corrupt(key: bytes, cause: str) -> DataCorrupt:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import grpc
 
 from eddyline.core.codec.calls import artifact_from_pb, import_step_from_pb, seq_found_from_pb
-from eddyline.core.codec.records import answer_from_columns, fill_columns, filter_to_pb, items_from_pb, record_from_pb
+from eddyline.core.codec.entries import format_of, stored_entries_from_pb
+from eddyline.core.codec.records import answer_from_columns, fill_columns, filter_to_pb, items_from_pb
 from eddyline.core.codec.state import (
     fold_state_from_pb,
     policy_from_pb,
@@ -29,7 +30,6 @@ from eddyline.core.codec.state import (
 from eddyline.core.errors import EddylineError, StoreUnreachable
 from eddyline.core.model.read import ALL_RECORDS, EntryPage, RangePage, ReadResult
 from eddyline.core.model.source import ControlState, Lease, Renewal, SourceChange
-from eddyline.core.records.record import effective_version
 from eddyline.core.store_link.grpc_apply import GrpcApply
 from eddyline.core.store_link.grpc_follow import GrpcFollow
 from eddyline.core.store_link.protocol import AppendResult
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from eddyline.core.model.source import SourceDefinition, SourceInfo, SourceReport
     from eddyline.core.model.topic import Kind, TopicConfig, TopicInfo
     from eddyline.core.records.batch import Batch
-    from eddyline.core.records.record import Record
 
 TIMEOUT_S: Final = 10.0
 """Default in gRPC: none, so a call to a store that hangs never ends.
@@ -254,13 +253,10 @@ class GrpcLink:
         return seq_found_from_pb(await self._call(self._log.FindSeq, request))
 
     async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
-        request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq)
+        request = fold_pb2.BatchGetEntriesRequest(topic=topic, keys=keys, min_seq=min_seq, format=format_of(len(keys)))
         wait_s = MIN_SEQ_WAIT_S if min_seq else 0.0
         answer = await self._call(self._fold.BatchGetEntries, request, wait_s=wait_s)
-        return EntryPage(
-            state=fold_state_from_pb(answer.state),
-            entries=tuple(_entry(maybe) for maybe in answer.entries),
-        )
+        return EntryPage(fold_state_from_pb(answer.state), stored_entries_from_pb(answer, keys))
 
     async def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0
@@ -322,11 +318,3 @@ class GrpcLink:
             return await method(request, timeout=self._timeout_s + wait_s, metadata=self._metadata + metadata)
         except grpc.aio.AioRpcError as error:
             raise unwrap(error, unreachable=StoreUnreachable) from error
-
-
-def _entry(maybe: fold_pb2.MaybeEntry) -> Record | None:
-    """Decode an entry as stored: rows on the wire have the seq as the version if none was set."""
-    if not maybe.HasField("entry"):
-        return None
-    entry = record_from_pb(maybe.entry)
-    return entry._replace(version=b"") if entry.version == effective_version(b"", entry.seq) else entry

@@ -5,8 +5,8 @@ no key and is skipped, and so is APPEND, which the fold ignores. Columns are cut
 making rows. A plain batch, PUTs of a key and data, runs no Python code for single records; any other batch uses a loop.
 
 From entries: rows have op PUT, keep the given order, their seqs and times; a batch of entries in key order has its own
-seqs, not ascending. Entries of a key and data only, nearly all of them, are cut column by column. If there is any other
-entry, the batch is made from rows.
+seqs, not ascending. Entries of a key, data and versions of one length are cut column by column: nearly all are such, those
+of appends without a version, those of a source with 8 bytes. If there is any other entry, the batch is made from rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import repeat
 from operator import concat
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from eddyline.core.records.fold_entry import (
     PLACE,
     PLAIN_SHAPE,
     SHAPE,
+    VERSION_BYTES,
     decode_entry,
 )
 from eddyline.core.records.record import Op
@@ -41,7 +42,7 @@ from eddyline.core.records.record import Op
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eddyline.core.records.batch import Batch, Column
+    from numpy.typing import NDArray
 
 
 _PUT: Final = bytes((Op.PUT,))
@@ -122,24 +123,48 @@ def entries_to_batch(keys: Sequence[bytes], values: Sequence[bytes], *, key_star
         return Batch(0)
     check_length(sum(map(len, values)))
     stored = pa.array(values, pa.binary())
+    same = _same_shape(stored, count)
+    if same is None:
+        return Batch.from_rows([decode_entry(key[key_start:], value) for key, value in zip(keys, values, strict=True)])
+    heads, version_bytes, version = same
+    first_seq, seqs = canonical_seqs(0, heads["seq"].tobytes())
+    ts_ms, ts_ms_each = canonical_each(0, heads["ts_ms"].tobytes())
+    return Batch(
+        count,
+        first_seq=first_seq,
+        seqs=seqs,
+        ts_ms=ts_ms,
+        ts_ms_each=ts_ms_each,
+        ops=_PUT * count,
+        source_ts_ns=canonical_times(heads["source_ts_ns"].tobytes()),
+        key=_column(pa.array(keys, pa.binary()), key_start, _END),
+        data=_column(stored, HEAD_BYTES + version_bytes, _END),
+        version=version,
+    )
+
+
+class _SameShape(NamedTuple):
+    """Heads of entries of a key, data and a version of one length, and their versions."""
+
+    heads: NDArray[np.void]
+    version_bytes: int
+    version: Column | None
+
+
+def _same_shape(stored: pa.Array, count: int) -> _SameShape | None:
+    """Return the heads if all entries have data, versions of one length, and no other optional field; else None."""
     head_bytes = _column(stored, 0, HEAD_BYTES).values
-    if len(head_bytes) == count * HEAD_BYTES:
-        heads = np.frombuffer(head_bytes, dtype=_HEADS)
-        if heads["shape"].tobytes() == PLAIN_SHAPE * count:
-            first_seq, seqs = canonical_seqs(0, heads["seq"].tobytes())
-            ts_ms, ts_ms_each = canonical_each(0, heads["ts_ms"].tobytes())
-            return Batch(
-                count,
-                first_seq=first_seq,
-                seqs=seqs,
-                ts_ms=ts_ms,
-                ts_ms_each=ts_ms_each,
-                ops=_PUT * count,
-                source_ts_ns=canonical_times(heads["source_ts_ns"].tobytes()),
-                key=_column(pa.array(keys, pa.binary()), key_start, _END),
-                data=_column(stored, HEAD_BYTES, _END),
-            )
-    return Batch.from_rows([decode_entry(key[key_start:], value) for key, value in zip(keys, values, strict=True)])
+    if len(head_bytes) != count * HEAD_BYTES:
+        return None
+    heads = np.frombuffer(head_bytes, dtype=_HEADS)
+    shapes = heads["shape"].tobytes()
+    version_bytes = VERSION_BYTES.get(shapes[: SHAPE.size])
+    if version_bytes is None or shapes != shapes[: SHAPE.size] * count:
+        return None
+    if not version_bytes:
+        return _SameShape(heads, 0, None)
+    version = _column(stored, HEAD_BYTES, HEAD_BYTES + version_bytes)
+    return _SameShape(heads, version_bytes, version) if len(version.values) == count * version_bytes else None
 
 
 def _column(cells: pa.Array, start: int, end: int) -> Column:

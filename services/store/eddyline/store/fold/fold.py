@@ -11,8 +11,8 @@ I5: a fold names its store: one with another store's id, or with none while the 
 the code that opens it compares. I6: its checkpoint number is written only after all changes before it were applied, so a
 fold that lost writes which a sync had made durable shows a number below its catalog's.
 Threading: all calls belong to one thread, the fold's, so that a view and the applied seq read after it are of one moment,
-or to the event loop while that thread has no job; but `get`, `erase`, and a view's pages and close, may run on any
-thread. The caller stops these before `close`.
+or to the event loop while that thread has no job; but `get`, `get_stored`, `get_cached`, `erase`, and a view's pages and
+close, may run on any thread. The caller stops these before `close`.
 Failure: a write stall is `FoldStalled`: nothing of the call was applied, try again. Any other failure of the engine below
 is `FoldFailed`, final until the fold is opened again: by its owner, or, after a mere shortage of descriptors or memory
 (`FoldShort`), by its next write; either way a write may be repeated. A wrong checksum on a read is `DataCorrupt`.
@@ -167,6 +167,19 @@ class ReplayedFold(Protocol):
 
 class Fold(ReplayedFold, Protocol):
     """The folds of one store; see the module's invariants."""
+
+    def get_stored(self, topic_id: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        """As `get`, but return the stored bytes of each entry (`fold_entry.py`), which are checked, not decoded."""
+
+    def get_cached(self, topic_id: int, keys: Sequence[bytes], bytes_max: int) -> list[bytes] | None:
+        """As `get_stored`, from memory alone: memtables and block cache. It reads no file, so it never waits for a disk.
+
+        None = not every key is known to be live from memory, or the entries of two keys or more have above `bytes_max`
+        bytes: `get_stored` gives the answer.
+
+        Raises:
+            DataCorrupt, FoldFailed.
+        """
 
     def writers(self, topic_id: int) -> dict[str, WriterState]:
         """Return the topic's writers by id.

@@ -7,12 +7,13 @@ One `apply` is one WriteBatch over both families: RocksDB's own WAL, unsynced, m
 power loss. Deleting a topic is one range tombstone in each family.
 
 Properties of the binding, verified by tests/store/fold/test_binding.py. `write`, point reads and iterator steps hold the
-GIL; `get([keys])`, `flush`, `flush_wal` and `compact_range` release it. A failed batch is consumed, so each attempt builds
-its own. An iterator shows the database as of its creation; a `Snapshot`'s iterators do not and are not used. An iterator
-ends silently at a damaged block, and only an `RdictIter`'s `status` reports it. `compact_range` does not report failures,
-so `erase` checks files and error counts. The directory stays locked while an iterator or a family's handle lives, so
-`close` first closes the registered views. An iterator does not keep its `ReadOptions` alive, whose memory holds the bound
-it reads, so `Scan` does. Its errors are plain `Exception`s with RocksDB's texts.
+GIL; `get([keys])`, `flush`, `flush_wal` and `compact_range` release it. `key_may_exist` with a value reads memtables and
+block cache alone. A failed batch is consumed, so each attempt builds its own. An iterator shows the database as of its
+creation; a `Snapshot`'s iterators do not and are not used. An iterator ends silently at a damaged block, and only an
+`RdictIter`'s `status` reports it. `compact_range` does not report failures, so `erase` checks files and error counts. The
+directory stays locked while an iterator or a family's handle lives, so `close` first closes the registered views. An
+iterator does not keep its `ReadOptions` alive, whose memory holds the bound it reads, so `Scan` does. Its errors are plain
+`Exception`s with RocksDB's texts.
 Threading: see `fold.py`.
 """
 
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocksdict import BottommostLevelCompaction, CompactOptions, Rdict, WriteBatch, WriteOptions
 
 from eddyline.core.errors import DataCorrupt, TooManyScans
-from eddyline.core.records.fold_entry import decode_entry
+from eddyline.core.records.fold_entry import HEAD_BYTES, PLAIN_SHAPE, check_entry, decode_entry
 from eddyline.store.fold import rocksdb_options as sizes
 from eddyline.store.fold.fold import (
     RETRY_AFTER_MS,
@@ -228,13 +229,48 @@ class RocksFold:
         self._keep_base(topic_id, seq)
 
     def get(self, topic_id: int, keys: Sequence[bytes]) -> list[Record | None]:
-        prefix = TOPIC.pack(topic_id)
         with translated(self._note_damage):
-            values = self._require_open().data.get([prefix + key for key in keys])
-            assert values is not None, "a list of keys returns a list"
+            values = self._values(topic_id, keys)
             return [
                 None if value is None else decode_entry(key, value) for key, value in zip(keys, values, strict=True)
             ]
+
+    def get_stored(self, topic_id: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        with translated(self._note_damage):
+            values = self._values(topic_id, keys)
+            for key, value in zip(keys, values, strict=True):
+                # The usual shape without a call.
+                if value is not None and (len(value) < HEAD_BYTES or not value.startswith(PLAIN_SHAPE)):
+                    check_entry(key, value)
+            return values
+
+    def get_cached(self, topic_id: int, keys: Sequence[bytes], bytes_max: int) -> list[bytes] | None:
+        """Read by KeyMayExist, RocksDB's only read from memory alone that the binding has.
+
+        Its "not there" is not used: it may also stand for an error, which the call does not report.
+        """
+        prefix = TOPIC.pack(topic_id)
+        values: list[bytes] = []
+        with translated(self._note_damage):
+            key_may_exist = self._require_open().data.key_may_exist
+            for key in keys:
+                found = key_may_exist(prefix + key, True)
+                assert isinstance(found, tuple), "with a value it returns a pair"
+                value: bytes | None = found[1]
+                if value is None:
+                    return None
+                check_entry(key, value)
+                bytes_max -= len(value)
+                if bytes_max < 0 and values:
+                    return None
+                values.append(value)
+        return values
+
+    def _values(self, topic_id: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        prefix = TOPIC.pack(topic_id)
+        values: list[bytes | None] | None = self._require_open().data.get([prefix + key for key in keys])
+        assert values is not None, "a list of keys returns a list"
+        return values
 
     def view(
         self, topic_id: int, *, key_prefix: bytes = b"", after_key: bytes = b"", counted: bool = True

@@ -1,8 +1,10 @@
 """Fold reads: keys and ranges, each a consistent snapshot whose seq the answer carries.
 
-A batch of keys is read on the fold's own thread, between two writes; a range is a view made there and paged through on the
-reader threads. Log reads see every record of an answer by the time it is returned.
-Threading: event loop; RocksDB calls off it.
+A batch of keys is read on the fold's own thread, between two writes; a few keys that are in memory are read on the event
+loop while that thread is idle. Only the loop gives it work, so no write comes in between there either, and no read waits for
+the disk. A range is a view made on the fold's thread and paged through on the reader threads. Log reads see every record of
+an answer by the time it is returned.
+Threading: event loop; RocksDB calls off it, but for those reads from memory.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import DataCorrupt, FoldBehind, NotKv, ScanExpired, TopicNotFound
 from eddyline.core.model.read import EntryPage, FoldState, RangePage
 from eddyline.core.model.topic import Kind
+from eddyline.core.records.fold_entry import decode_entry
 from eddyline.core.runtime.logging import fields
-from eddyline.store.read.point_read import PointRead, check_keys
+from eddyline.store.read.point_read import PointRead, StoredPage, check_keys, read_cached
 from eddyline.store.write.validation import check_fold
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from eddyline.store.fold.fold import Fold, FoldView
     from eddyline.store.log.sources import SourceTable
     from eddyline.store.log.topic import Topic
+    from eddyline.store.read.point_read import PointReadResult
     from eddyline.store.runtime.workers import Worker
 
 logger = logging.getLogger(__name__)
@@ -62,6 +66,14 @@ class FoldReader:
         """Reads that hit a damaged block."""
 
     async def get(self, topic: Topic, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
+        """As `get_stored`, decoded."""
+        page = await self.get_stored(topic, keys, min_seq=min_seq)
+        pairs = zip(page.keys, page.values, strict=True)
+        return EntryPage(
+            page.state, tuple([None if value is None else decode_entry(key, value) for key, value in pairs])
+        )
+
+    async def get_stored(self, topic: Topic, keys: Sequence[bytes], *, min_seq: int = 0) -> StoredPage:
         """Read the live entries of `keys` in one snapshot, in the order of `keys`; None where a key is not live.
 
         Raises:
@@ -71,15 +83,22 @@ class FoldReader:
         check_keys(keys)
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
-        point_read = PointRead(self._fold, topic.id, keys)
-        try:
-            with self.counting_damage():
-                entries, fold_seq = await self._fold_worker.submit(point_read.run)
-        finally:
-            point_read.cancel()
+        with self.counting_damage():
+            result = read_cached(self._fold, topic.id, keys) if self._fold_worker.is_idle else None
+            if result is None:
+                result = await self._read(topic.id, keys)
+        values, fold_seq = result
         await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
         _check_there(topic, fold_seq, head_seq)
-        return EntryPage(self.state(topic, fold_seq), entries)
+        return StoredPage(self.state(topic, fold_seq), keys, values)
+
+    async def _read(self, topic_id: int, keys: Sequence[bytes]) -> PointReadResult:
+        """Read on the fold's thread."""
+        point_read = PointRead(self._fold, topic_id, keys)
+        try:
+            return await self._fold_worker.submit(point_read.run)
+        finally:
+            point_read.cancel()
 
     async def scan(
         self, topic: Topic, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0

@@ -1,5 +1,7 @@
 """FoldService: keys, ranges, checks of folds, artifacts; current and past. Translates, validates, waits, delegates.
 
+Reads of keys return the bytes of their answer, which are made of the stored entries without protobuf objects
+(`codec/entries.py` of core).
 Waits (`min_seq`, `min_version`) end with FOLD_BEHIND shortly before the caller's deadline, or after 30 s.
 """
 
@@ -9,11 +11,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.codec import calls as wire_calls
+from eddyline.core.codec import entries as wire_entries
 from eddyline.core.codec import records as wire
 from eddyline.core.codec import state as wire_state
 from eddyline.core.errors import FoldBehind, InvalidArgument, KeyNotFound, NotKv
 from eddyline.core.model.source import OTHER_STREAM_STATES
 from eddyline.core.model.topic import Kind
+from eddyline.core.records.fold_entry import decode_entry
 from eddyline.core.records.record import (
     KEY_BYTES_MAX,
     VERSION_BYTES_MAX,
@@ -22,17 +26,19 @@ from eddyline.core.records.record import (
     effective_version,
 )
 from eddyline.core.server.deadline import wait_timeout_s
+from eddyline.core.server.server import RawMethod
+from eddyline.store.fold.entries import entries_to_batch
 from eddyline.store.read.point_read import check_keys
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from eddyline.core.model.read import EntryPage, RangePage
+    from eddyline.core.model.read import EntryPage, FoldState, RangePage
     from eddyline.core.records.batch import Batch
-    from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock
     from eddyline.core.server.deadline import CallContext
+    from eddyline.store.read.point_read import StoredPage
     from eddyline.store.rpc.limits import ScanLimit
     from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.shard.api import ShardApi
@@ -48,7 +54,16 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
         self._room = room
         self._clock = clock
 
-    async def GetEntry(self, request: fold_pb2.GetEntryRequest, context: CallContext) -> fold_pb2.GetEntryResponse:
+    def raw_methods(self) -> dict[str, RawMethod]:
+        """Return the methods whose answers are bytes, to register in place of the generated ones."""
+        return {
+            "GetEntry": RawMethod(self.GetEntry, fold_pb2.GetEntryRequest.FromString),
+            "BatchGetEntries": RawMethod(self.BatchGetEntries, fold_pb2.BatchGetEntriesRequest.FromString),
+        }
+
+    async def GetEntry(  # type: ignore[override]  # see `raw_methods`
+        self, request: fold_pb2.GetEntryRequest, context: CallContext
+    ) -> bytes:
         shard = self._handle.get()
         _check_key(request.key, "key", bytes_min=1)
         if len(request.min_version) > VERSION_BYTES_MAX:
@@ -59,33 +74,29 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
                 versionBytesMax=VERSION_BYTES_MAX,
             )
         if request.WhichOneof("at") is not None:
-            page = await self._get_as_of(shard, request, context)
-        elif request.min_seq or request.min_version:
+            past = await self._get_as_of(shard, request, context)
+            if past.entries[0] is None:
+                raise _not_live(request, past.state)
+            row, past_state = wire.record_to_pb(past.entries[0]), wire_state.fold_state_to_pb(past.state)
+            return fold_pb2.GetEntryResponse(entry=row, state=past_state).SerializeToString()
+        if request.min_seq or request.min_version:
             page = await self._handle.cancel_on_stop(self._get_at(shard, request, wait_timeout_s(context, WAIT_S_MAX)))
         else:
-            page = await shard.batch_get_entries(request.topic, [request.key])
-        entry = page.entries[0]
-        if entry is None:
-            raise KeyNotFound(
-                f"key {request.key[:64]!r} of topic {request.topic} is not live at seq {page.state.fold_seq}",
-                topic=request.topic,
-                key=request.key.hex(),
-                foldSeq=page.state.fold_seq,
-            )
-        return fold_pb2.GetEntryResponse(entry=wire.record_to_pb(entry), state=wire_state.fold_state_to_pb(page.state))
+            page = await shard.get_stored_entries(request.topic, [request.key])
+        value = page.values[0]
+        if value is None:
+            raise _not_live(request, page.state)
+        return wire_entries.encode_get(request.key, value, wire_state.fold_state_to_pb(page.state).SerializeToString())
 
-    async def BatchGetEntries(
+    async def BatchGetEntries(  # type: ignore[override]  # see `raw_methods`
         self, request: fold_pb2.BatchGetEntriesRequest, context: CallContext
-    ) -> fold_pb2.BatchGetEntriesResponse:
+    ) -> bytes:
         shard = self._handle.get()
-        check_keys(request.keys)
+        as_columns = wire.wants_columns(request.format)
+        keys = list(request.keys)
+        check_keys(keys)
         await self._reach(shard, request.topic, request.min_seq, context)
-        page = await shard.batch_get_entries(request.topic, list(request.keys))
-        answers = [
-            fold_pb2.MaybeEntry(entry=wire.record_to_pb(entry)) if entry is not None else fold_pb2.MaybeEntry()
-            for entry in page.entries
-        ]
-        return fold_pb2.BatchGetEntriesResponse(entries=answers, state=wire_state.fold_state_to_pb(page.state))
+        return _batch_answer(await shard.get_stored_entries(request.topic, keys), as_columns=as_columns)
 
     async def RangeEntries(
         self, request: fold_pb2.RangeEntriesRequest, context: CallContext
@@ -171,18 +182,18 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             return await shard.entry_at(request.topic, request.key, at_seq=request.at_seq)
         return await shard.entry_at(request.topic, request.key, at_time_ms=request.at_time_ms)
 
-    async def _get_at(self, shard: ShardApi, request: fold_pb2.GetEntryRequest, wait_s: float) -> EntryPage:
+    async def _get_at(self, shard: ShardApi, request: fold_pb2.GetEntryRequest, wait_s: float) -> StoredPage:
         """Read a key once the fold has `min_seq` and the key has `min_version`."""
         end_s = self._clock.monotonic_s() + wait_s
         if request.min_seq:
             await _wait_seq(shard, request.topic, request.min_seq, wait_s)
         while True:
-            page = await shard.batch_get_entries(request.topic, [request.key])
+            page = await shard.get_stored_entries(request.topic, [request.key])
             if not request.min_version:
                 return page
             # Versions of one copied stream cannot be compared with those of the stream that replaced it.
             is_of_another = page.state.source_state in OTHER_STREAM_STATES
-            if not is_of_another and _has_version(page.entries[0], request.min_version):
+            if not is_of_another and _has_version(page, request.min_version):
                 return page
             # Any append to the topic wakes this, not only one to the key: one read per commit, for 30 s at most.
             await _wait_seq(shard, request.topic, page.state.fold_seq + 1, end_s - self._clock.monotonic_s())
@@ -199,8 +210,33 @@ async def _wait_seq(shard: ShardApi, topic: str, seq: int, wait_s: float) -> Non
         )
 
 
-def _has_version(entry: Record | None, version: bytes) -> bool:
-    return entry is not None and compare_versions(effective_version(entry.version, entry.seq), version) >= 0
+def _has_version(page: StoredPage, version: bytes) -> bool:
+    value = page.values[0]
+    if value is None:
+        return False
+    entry = decode_entry(page.keys[0], value)
+    return compare_versions(effective_version(entry.version, entry.seq), version) >= 0
+
+
+def _not_live(request: fold_pb2.GetEntryRequest, state: FoldState) -> KeyNotFound:
+    return KeyNotFound(
+        f"key {request.key[:64]!r} of topic {request.topic} is not live at seq {state.fold_seq}",
+        topic=request.topic,
+        key=request.key.hex(),
+        foldSeq=state.fold_seq,
+    )
+
+
+def _batch_answer(page: StoredPage, *, as_columns: bool) -> bytes:
+    """Encode a BatchGetEntriesResponse."""
+    state = wire_state.fold_state_to_pb(page.state)
+    keys, values = page.keys, page.values
+    if as_columns:
+        live = [key for key, value in zip(keys, values, strict=True) if value is not None]
+        answer = fold_pb2.BatchGetEntriesResponse(state=state)
+        wire.fill_columns(answer.columns, entries_to_batch(live, [value for value in values if value is not None]))
+        return answer.SerializeToString()
+    return wire_entries.encode_batch_get(wire_entries.encode_entries(keys, values), state.SerializeToString())
 
 
 def _check_key(key: bytes, field: str, *, bytes_min: int = 0) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_64_hexdigest
 
 from eddyline.core.codec import records as wire
+from eddyline.core.codec.varint import encode_varint
 from eddyline.core.errors import InvalidArgument, PageTokenInvalid, ScanExpired
 from eddyline.core.model.paging import name_after, token_after
 from eddyline.core.records.arrow import arrow_schema
@@ -205,15 +206,6 @@ def _answer(frame: SplitFrame) -> bytes:
 def batch_answer(batch: ArrowMessage) -> bytes:
     """Encode a ReadSplitResponse with this batch."""
     small = segment_pb2.ArrowBatch(checksum=batch.checksum, count=batch.rows).SerializeToString()
-    length = _varint(len(batch.message))
-    head = _varint(len(small) + len(_MESSAGE_TAG) + len(length) + len(batch.message))
+    length = encode_varint(len(batch.message))
+    head = encode_varint(len(small) + len(_MESSAGE_TAG) + len(length) + len(batch.message))
     return b"".join((_BATCH_TAG, head, small, _MESSAGE_TAG, length, batch.message))
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

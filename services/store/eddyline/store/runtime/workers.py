@@ -61,7 +61,7 @@ class ThreadWorker:
 
     @property
     def is_idle(self) -> bool:
-        return self._unfinished == 0
+        return not self._is_closed and self._unfinished == 0
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         if self._is_closed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from eddyline.core.store_link.protocol import StoreLink
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from eddyline.core.model.artifact import Artifact, ArtifactProgress, FoldExported, FoldImported
     from eddyline.core.model.deletion import DeleteResult, EraseProgress
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eddyline.core.records.match import Match
     from eddyline.core.records.record import Gap
     from eddyline.store.log.append import Ack, AppendRequest
+    from eddyline.store.read.point_read import StoredPage
     from eddyline.store.splits.model import PlanRequest, SplitFrame, SplitPlan, SplitRead
     from eddyline.store.stats import ShardStatus
 
@@ -73,6 +74,14 @@ class ShardApi(StoreLink, Protocol):
         Raises:
             InvalidArgument: as `eddyline.core.model.deletion.check_delete`.
             InvalidName, TopicNotFound, EpochMismatch, Throttled, ApplyLag, ReadOnly, CommitUnknown, FoldLost, DataCorrupt.
+        """
+
+    async def get_stored_entries(self, topic: str, keys: Sequence[bytes]) -> StoredPage:
+        """Return live entries of `keys` in their order, as they are stored; their form is checked.
+
+        Raises:
+            InvalidName, TopicNotFound, NotKv, InvalidArgument (no key, too many, one too long, or more entries than a
+                message has room for), FoldLost, DataCorrupt.
         """
 
     async def entry_at(

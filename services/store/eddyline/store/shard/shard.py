@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from eddyline.core.store_link.protocol import AppendResult
     from eddyline.store.log.append import Ack
     from eddyline.store.log.sources import RegisteredSource
+    from eddyline.store.read.point_read import StoredPage
     from eddyline.store.shard.parts import ShardParts
     from eddyline.store.splits.model import PlanRequest, SplitFrame, SplitPlan, SplitRead
 
@@ -249,6 +250,9 @@ class Shard:
 
     async def batch_get_entries(self, topic: str, keys: Sequence[bytes], *, min_seq: int = 0) -> EntryPage:
         return await self._entries.get(self._table.get(topic), keys, min_seq=min_seq)
+
+    async def get_stored_entries(self, topic: str, keys: Sequence[bytes]) -> StoredPage:
+        return await self._entries.get_stored(self._table.get(topic), keys)
 
     def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0

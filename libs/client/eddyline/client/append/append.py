@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.client.admin.topics import kind_to_pb
+from eddyline.client.append.columns import fill_records
 from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, check_message, traced
-from eddyline.client.transport.checked import rows_of
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import log_pb2
 
@@ -29,11 +29,9 @@ def append_request(
 ) -> log_pb2.AppendRecordsRequest:
     """The call's message; versions that are expected may be added."""
     request = log_pb2.AppendRecordsRequest(
-        topic=topic,
-        rows=rows_of(records),
-        idempotency_key=idempotency_key,
-        expected_head_seq=expected_head_seq,
+        topic=topic, idempotency_key=idempotency_key, expected_head_seq=expected_head_seq
     )
+    fill_records(request, records)
     if create is not None:
         request.create.kind = kind_to_pb(create)
     return request

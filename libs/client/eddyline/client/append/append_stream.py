@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from eddyline.client.append.columns import fill_records
 from eddyline.client.transport.call import check_message, domain_errors
-from eddyline.client.transport.checked import rows_of
 from eddyline.core.errors import EddylineError, NotReady
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import log_pb2
@@ -90,12 +90,10 @@ class AppendStream:
             await self.read_until(self._waiting[0])
         if self._failure is not None:
             raise self._failure
-        step = log_pb2.AppendBatch(
-            rows=rows_of(records),
-            idempotency_key=idempotency_key,
-            expected_head_seq=expected_head_seq,
+        request = log_pb2.AppendStreamRequest(
+            append=log_pb2.AppendBatch(idempotency_key=idempotency_key, expected_head_seq=expected_head_seq)
         )
-        request = log_pb2.AppendStreamRequest(append=step)
+        fill_records(request.append, records)
         check_message(request)
         acknowledgement = Acknowledgement(self)
         self._waiting.append(acknowledgement)

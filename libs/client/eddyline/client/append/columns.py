@@ -54,7 +54,7 @@ def _fill_columns(columns: types_pb2.ColumnarBatch, records: Sequence[Record]) -
     """Write the records as columns; False = they are to go as rows (I2)."""
     if set(map(type, records)) != {Record}:
         return False
-    fields = RowFields(*zip(*records, strict=True))
+    fields = RowFields.of(records)
     try:
         ops = _ops(fields.ops)
         if not _is_plain(fields) or ops.translate(None, _KNOWN_OPS):

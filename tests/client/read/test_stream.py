@@ -10,8 +10,15 @@ import pytest
 
 from eddyline.client.transport.call import Retry
 from eddyline.client.watch.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded
-from eddyline.core.codec.records import gap_to_pb
-from eddyline.core.errors import Deadline, EddylineError, InvalidArgument, NotReady, TopicNotFound
+from eddyline.core.codec.records import answer_from_rows, fill_columns, gap_to_pb
+from eddyline.core.errors import (
+    Deadline,
+    EddylineError,
+    InvalidArgument,
+    MalformedColumns,
+    NotReady,
+    TopicNotFound,
+)
 from eddyline.core.model.read import RecordFilter
 from eddyline.core.model.topic import Kind, TopicConfig
 from eddyline.core.records.record import Gap, GapReason, Op, Record
@@ -64,12 +71,33 @@ def rows(*seqs: int, at: int = 0) -> Frame:
     return Frame(next_after_seq=at or seqs[-1], epoch=EPOCH, rows=batch)
 
 
+def columns(*seqs: int) -> Frame:
+    frame = rows(*seqs)
+    fill_columns(frame.columns, answer_from_rows(frame.rows))
+    return frame
+
+
 def level(seq: int) -> Frame:
     return Frame(next_after_seq=seq, epoch=EPOCH, caught_up=Frame.CaughtUp(head_seq=seq))
 
 
 def lost(gap: Gap, at: int, epoch: int = EPOCH) -> Frame:
     return Frame(next_after_seq=at, epoch=epoch, gap=gap_to_pb(gap))
+
+
+async def test_columns_that_do_not_fit_together_are_an_error_and_the_next_read_gets_them_again() -> None:
+    damaged = columns(2, 3)
+    damaged.columns.key.values += b"x"
+    async with streaming([columns(1), damaged], [columns(2, 3), level(3)]) as (client, log):
+        events = client.stream("t")
+        first = await anext(events)
+        with pytest.raises(MalformedColumns, match="key"):
+            await anext(events)
+        later = [event async for event in events]
+    assert log.places == [(0, 0), (EPOCH, 1)]
+    assert {request.format for request in log.requests} == {types_pb2.BATCH_FORMAT_COLUMNS}
+    records = [record for event in (first, *later) if isinstance(event, Records) for record in event.records]
+    assert [(record.seq, record.key) for record in records] == [(1, b"k1"), (2, b"k2"), (3, b"k3")]
 
 
 async def test_a_stream_that_breaks_goes_on_behind_its_last_frame() -> None:

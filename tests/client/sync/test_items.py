@@ -51,7 +51,7 @@ class Source:
 @contextmanager
 def reading(data: Path, source: Source, *, once: str = "") -> Iterator[Items[Record]]:
     with store_in_thread(data) as address, connect(address) as client:
-        yield Items(client._loop, AioItems(source.records, once=once))
+        yield Items(client._loop, AioItems.one_by_one(source.records, once=once))
 
 
 def settle(client_or_items: Client | Items[Record]) -> None:

@@ -137,12 +137,41 @@ async def test_a_failed_iterator_of_one_moment_is_spent() -> None:
         yield 1
         raise NotReady("gone")
 
-    items = Items(fail, once="range")
+    items = Items.one_by_one(fail, once="range")
     assert await anext(items) == 1
     with pytest.raises(NotReady):
         await anext(items)
     with pytest.raises(StreamOrder):
         await anext(items)
+
+
+async def test_an_iterator_of_batches_gives_their_items_and_waits_once_a_batch() -> None:
+    begun: list[int] = []
+
+    async def batches() -> AsyncGenerator[list[int], None]:
+        for batch in range(len(begun), 4):
+            await asyncio.sleep(0)
+            begun.append(batch)
+            yield [10 * batch + item for item in range(batch)]
+
+    items = Items(batches)
+    assert await anext(items) == 10
+    assert begun == [0, 1]
+    await cancel_a_read(items, turns=1)
+    assert [await anext(items), *items.at_hand()] == [20, 21]
+    assert begun == [0, 1, 2]
+    assert [item async for item in items] == [30, 31, 32]
+    assert [item async for item in items] == []
+
+
+async def test_an_iterator_of_batches_that_is_closed_gives_no_more_of_its_batch() -> None:
+    async def batches() -> AsyncGenerator[tuple[int, ...], None]:
+        yield (1, 2, 3)
+
+    items = Items(batches)
+    assert await anext(items) == 1
+    await items.aclose()
+    assert [item async for item in items] == []
 
 
 async def test_a_closed_iterator_ends(tmp_path: Path) -> None:

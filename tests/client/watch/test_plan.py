@@ -23,12 +23,13 @@ from eddyline.client.watch.plan import (
     WatchPlan,
     WatchTopic,
 )
-from eddyline.core.errors import InvalidArgument, InvalidName
+from eddyline.core.errors import InvalidArgument, InvalidName, MalformedColumns
 from eddyline.core.records.record import MESSAGE_BYTES_MAX, Gap, GapReason
 from eddyline.delivery.resume_token import AFTER_KEY_BYTES_MAX
 from eddyline.v1 import delivery_pb2, log_pb2, types_pb2
 from tests.support.delivery.scripted_roles import (
     caught_up_frame,
+    columns_frame,
     cursor,
     deleted_frame,
     gap_frame,
@@ -79,6 +80,29 @@ def test_records_move_the_place_behind_them() -> None:
     assert [record.seq for record in event.records] == [1, 2]
     assert not event.in_snapshot
     assert starts(plan) == {"a": cursor("a", 2), "b": delivery_pb2.START_POINT_EARLIEST}
+
+
+def test_records_in_columns_are_those_in_rows_and_rows_are_taken_too() -> None:
+    assert plan_of("a").request().format == types_pb2.BATCH_FORMAT_COLUMNS
+    plans = [plan_of("a", start="earliest") for _ in range(2)]
+    events = [plans[0].accept(columns_frame("a", 1, 2)), plans[1].accept(rows_frame("a", 1, 2))]
+    assert events[0] == events[1] is not None
+    assert starts(plans[0]) == starts(plans[1]) == {"a": cursor("a", 2)}
+    for plan in plans:
+        plan.accept(snapshot_begin_frame("a", 9))
+    assert plans[0].accept(columns_frame("a", 5, in_snapshot_of=9)) == plans[1].accept(
+        rows_frame("a", 5, in_snapshot_of=9)
+    )
+
+
+def test_columns_that_do_not_fit_together_move_no_place() -> None:
+    plan = plan_of("a", start="earliest")
+    plan.accept(columns_frame("a", 1))
+    frame = columns_frame("a", 2, 3)
+    frame.columns.key.offsets += b"\0"
+    with pytest.raises(MalformedColumns):
+        plan.accept(frame)
+    assert starts(plan) == {"a": cursor("a", 1)}
 
 
 def test_gap_moves_the_place_behind_it() -> None:
@@ -231,9 +255,13 @@ def test_metadata_comes_with_the_size_of_what_was_left_out() -> None:
     for row in frame.rows.records:
         row.ClearField("data")
     frame.rows.records[0].data_bytes = 0
-    event = plan.accept(frame)
-    assert isinstance(event, Records)
-    assert event.data_bytes == (0, None)
+    columns = columns_frame("a", 1, 2)
+    columns.columns.ClearField("data")
+    columns.columns.data_bytes = bytes(4) + b"\xff" * 4
+    for one in (frame, columns):
+        event = plan.accept(one)
+        assert isinstance(event, Records)
+        assert event.data_bytes == (0, None)
 
 
 def test_going_away_brings_a_token() -> None:

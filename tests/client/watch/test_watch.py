@@ -19,6 +19,7 @@ from eddyline.core.errors import (
     EddylineError,
     Internal,
     InvalidArgument,
+    MalformedColumns,
     NotReady,
     ResumeTokenMismatch,
     StoreUnreachable,
@@ -32,6 +33,7 @@ from tests.support.delivery.scripted_roles import (
     ScriptedDelivery,
     WatchScript,
     caught_up_frame,
+    columns_frame,
     cursor,
     deleted_frame,
     gap_frame,
@@ -81,6 +83,21 @@ async def test_breaks_of_every_kind_are_survived_without_loss_or_repeat() -> Non
         assert events.resume_count == 3
     asked = [request.topics[0].cursor.seq for request in delivery.requests]
     assert asked == [0, 2, 3, 3, 4]
+
+
+async def test_a_frame_that_does_not_fit_together_is_an_error_and_comes_again() -> None:
+    damaged = columns_frame("a", 2, 3)
+    damaged.columns.data.values += b"x"
+    scripts = [
+        WatchScript([columns_frame("a", 1), damaged, columns_frame("a", 4)]),
+        WatchScript([columns_frame("a", 2, 3)]),
+    ]
+    async with watching(*scripts) as (client, delivery), client.watch("a", start="earliest") as events:
+        assert seqs_of(await take(events, 1)) == [1]
+        with pytest.raises(MalformedColumns, match="data"):
+            await anext(events)
+        assert seqs_of(await take(events, 1)) == [2, 3]
+    assert [request.topics[0].cursor.seq for request in delivery.requests] == [0, 1]
 
 
 async def test_server_that_dies_is_left_for_another() -> None:

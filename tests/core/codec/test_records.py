@@ -18,6 +18,7 @@ from eddyline.core.codec.records import (
     gap_to_pb,
     items_from_pb,
     record_from_pb,
+    record_of_columns,
     record_to_pb,
 )
 from eddyline.core.codec.row_decode import batch_of_row
@@ -57,6 +58,35 @@ def test_answers_keep_seqs_and_times_and_rows_have_the_effective_version(rows: l
     assert answer_from_columns(batch_to_columns(batch)) == batch
     assert answer_from_rows(batch_to_rows(batch)).to_rows() == [as_seen(row) for row in rows]
     assert [record_from_pb(record_to_pb(row)) for row in rows] == [as_seen(row) for row in rows]
+
+
+@given(placed())
+def test_the_columns_of_one_record_are_decoded_like_several(rows: list[Record]) -> None:
+    for row in rows:
+        lone = record_of_columns(batch_to_columns(Batch.from_rows([row])))
+        assert lone == (None if row.meta else as_seen(row))
+    assert len(rows) == 1 or record_of_columns(batch_to_columns(Batch.from_rows(rows))) is None
+
+
+@pytest.mark.parametrize("name", ["key", "data", "tag", "node", "version"])
+def test_columns_of_one_record_that_do_not_fit_are_left_to_the_check(name: str) -> None:
+    for offsets, values, validity in (
+        (b"", b"x", b""),
+        (bytes(8), b"x", b""),
+        (bytes(4) + b"\1\0\0\0", b"x", b"\1"),
+        (bytes(4) + b"\1\0\0\0", b"\xff", b""),
+    ):
+        column = types_pb2.BinaryColumn(offsets=offsets, values=values, validity=validity)
+        columns = types_pb2.ColumnarBatch(count=1, first_seq=3, **{name: column})  # type: ignore[arg-type]
+        lone = record_of_columns(columns)
+        assert lone is None or (values == b"\xff" and name not in {"tag", "node"})
+
+
+def test_an_op_of_a_later_version_passes_only_where_it_may() -> None:
+    columns = types_pb2.ColumnarBatch(count=2, first_seq=1, ops=b"\1\x07")
+    assert answer_from_columns(columns, later_ops=True).ops_array().tolist() == [1, 7]
+    with pytest.raises(MalformedColumns, match="unknown op 7"):
+        answer_from_columns(columns)
 
 
 @given(placed())

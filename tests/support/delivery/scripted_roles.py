@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from eddyline.core.codec.records import answer_from_rows, fill_columns
 from eddyline.core.errors import EddylineError, NotYet
 from eddyline.core.server.server import make_server
 from eddyline.core.store_link.append_steps import several_to_pb, single_to_pb
@@ -197,9 +198,21 @@ def cursor(topic: str, seq: int, epoch: int = 7) -> types_pb2.Cursor:
 
 def rows_frame(topic: str, *seqs: int, in_snapshot_of: int = 0) -> delivery_pb2.WatchTopicsResponse:
     """A frame of records whose data is their seq; within a snapshot its cursor does not move."""
-    records = [types_pb2.Record(seq=seq, op=types_pb2.OP_PUT, key=b"k%d" % seq, data=b"%d" % seq) for seq in seqs]
+    records = [
+        types_pb2.Record(
+            seq=seq, op=types_pb2.OP_PUT, key=b"k%d" % seq, data=b"%d" % seq, version=seq.to_bytes(8, "big")
+        )
+        for seq in seqs
+    ]
     place = cursor(topic, in_snapshot_of or seqs[-1])
     return delivery_pb2.WatchTopicsResponse(topic=topic, cursor=place, rows=types_pb2.RecordBatch(records=records))
+
+
+def columns_frame(topic: str, *seqs: int, in_snapshot_of: int = 0) -> delivery_pb2.WatchTopicsResponse:
+    """The same frame with its records as columns."""
+    frame = rows_frame(topic, *seqs, in_snapshot_of=in_snapshot_of)
+    fill_columns(frame.columns, answer_from_rows(frame.rows))
+    return frame
 
 
 def caught_up_frame(token: bytes = b"") -> delivery_pb2.WatchTopicsResponse:

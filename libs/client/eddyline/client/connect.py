@@ -229,7 +229,7 @@ class Client(KeyReads, KeyWrites):
         for key, version in (expected_versions or {}).items():
             check_bytes(key=key, version=version)
             request.expected_versions.add(key=key, version=version)
-        with kv_topic_wanted(wanted=any(record.op != Op.APPEND for record in records)):
+        with kv_topic_wanted(lambda: any(record.op != Op.APPEND for record in records)):
             return await append_records(
                 self._store(topic),
                 request,

@@ -69,7 +69,7 @@ async def get_topic(
 def list_topics(stub: TopicServiceStub, name_prefix: str, *, retry: Retry) -> Items[TopicInfo]:
     """Yield the cluster's topics in byte order of their names."""
     request = topic_pb2.ListTopicsRequest(page_size=PAGE_SIZE, name_prefix=name_prefix)
-    return Items(lambda: _topics(stub, request, retry))
+    return Items.one_by_one(lambda: _topics(stub, request, retry))
 
 
 async def _topics(

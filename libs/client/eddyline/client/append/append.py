@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddyline.client.admin.topics import kind_to_pb
+from eddyline.client.append.columns import fill_records
 from eddyline.client.append.gathered_call import open_append_call
 from eddyline.client.append.shared_streams import append_result, may_share
 from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, check_message, traced
-from eddyline.client.transport.checked import rows_of
+
 from eddyline.v1 import log_pb2
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 
@@ -34,11 +35,9 @@ def append_request(
 ) -> log_pb2.AppendRecordsRequest:
     """The call's message; versions that are expected may be added."""
     request = log_pb2.AppendRecordsRequest(
-        topic=topic,
-        rows=rows_of(records),
-        idempotency_key=idempotency_key,
-        expected_head_seq=expected_head_seq,
+        topic=topic, idempotency_key=idempotency_key, expected_head_seq=expected_head_seq
     )
+    fill_records(request, records)
     if create is not None:
         request.create.kind = kind_to_pb(create)
     return request

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddyline.client.append.columns import fill_records
 from eddyline.client.append.gathered_call import GatheredCall
 from eddyline.client.transport.call import check_message
-from eddyline.client.transport.checked import rows_of
 from eddyline.core.store_link.append_steps import STEP_ENVELOPE_BYTES
 from eddyline.v1 import log_pb2
 
@@ -43,11 +43,8 @@ class AppendStream:
         Raises:
             EddylineError: the stream has failed before. BatchTooLarge: more than 64 MiB; the stream goes on.
         """
-        step = log_pb2.AppendBatch(
-            rows=rows_of(records),
-            idempotency_key=idempotency_key,
-            expected_head_seq=expected_head_seq,
-        )
+        step = log_pb2.AppendBatch(idempotency_key=idempotency_key, expected_head_seq=expected_head_seq)
+        fill_records(step, records)
         check_message(step, around_bytes=STEP_ENVELOPE_BYTES)
         return await self.call.put(step.SerializeToString())
 

@@ -187,7 +187,8 @@ async def _by_stream(
         EddylineError: the append's own.
     """
     append = log_pb2.AppendBatch(
-        rows=request.rows,
+        rows=request.rows if request.HasField("rows") else None,
+        columns=request.columns if request.HasField("columns") else None,
         idempotency_key=request.idempotency_key,
         expected_head_seq=request.expected_head_seq if request.HasField("expected_head_seq") else None,
     )

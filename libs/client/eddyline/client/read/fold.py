@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.transport.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, domain_errors, kv_topic_wanted
 from eddyline.client.transport.checked import check_bytes, check_each_bytes
-from eddyline.client.transport.items import Items, read_once
+from eddyline.client.transport.items import Items, read_once_in_batches
+from eddyline.client.transport.records import decode_records
 from eddyline.core.codec.entries import entries_from_pb, format_of, stored_entries_from_pb
 from eddyline.core.codec.records import answer_from_columns, gap_from_pb, record_from_pb
 from eddyline.core.codec.state import fold_state_from_pb
@@ -79,11 +80,11 @@ async def _batch_get(
         return await retry.run(lambda left_s: stub.BatchGetEntries(request, timeout=left_s), timeout_s=CALL_TIMEOUT_S)
 
 
-@read_once("range")
+@read_once_in_batches("range")
 async def range_entries(
     stub: FoldServiceStub, topic: str, *, key_prefix: bytes, after_key: bytes, limit: int, min_seq: int
-) -> AsyncGenerator[Record, None]:
-    """Yield live entries in byte order of their keys, all at one point.
+) -> AsyncGenerator[Sequence[Record], None]:
+    """Yield live entries, in batches, in byte order of their keys, all at one point.
 
     Raises:
         EddylineError: TopicNotFound, NotKv, FoldBehind, TooManyScans, ScanExpired, and a store that went away: what
@@ -96,14 +97,13 @@ async def range_entries(
         after_key=after_key,
         limit=limit,
         min_seq=min_seq,
-        format=types_pb2.BATCH_FORMAT_ROWS,
+        format=types_pb2.BATCH_FORMAT_COLUMNS,
     )
     call = stub.RangeEntries(request, timeout=RANGE_TIMEOUT_S)
     try:
         with kv_topic_wanted(), domain_errors():
             async for answer in call:
-                for record in answer.rows.records:
-                    yield record_from_pb(record)
+                yield decode_records(answer.rows if answer.WhichOneof("entries") == "rows" else answer.columns)
     finally:
         call.cancel()
 
@@ -157,23 +157,23 @@ def key_history(
         after_seq=after.seq,
         epoch=after.epoch,
         limit=limit,
-        format=types_pb2.BATCH_FORMAT_ROWS,
+        format=types_pb2.BATCH_FORMAT_COLUMNS,
     )
 
-    async def begin() -> AsyncGenerator[Record | Gap, None]:
+    async def begin() -> AsyncGenerator[Sequence[Record | Gap], None]:
         if not request.epoch:
             with kv_topic_wanted():
                 request.epoch = await epoch_now()
-        async with aclosing(_revisions(stub, request, limited=limit > 0, retry=retry)) as items:
-            async for item in items:
-                yield item
+        async with aclosing(_revisions(stub, request, limited=limit > 0, retry=retry)) as batches:
+            async for batch in batches:
+                yield batch
 
     return Items(begin)
 
 
 async def _revisions(
     stub: FoldServiceStub, request: fold_pb2.KeyHistoryRequest, *, limited: bool, retry: Retry
-) -> AsyncGenerator[Record | Gap, None]:
+) -> AsyncGenerator[Sequence[Record | Gap], None]:
     """Yield what `request` asks for; it moves behind what was yielded."""
     tries = retry.tries(timeout_s=CALL_TIMEOUT_S, retryable=STREAM_RETRYABLE)
     while not limited or request.limit > 0:
@@ -181,14 +181,13 @@ async def _revisions(
         try:
             with kv_topic_wanted(), domain_errors():
                 async for answer in call:
+                    kind = answer.WhichOneof("item")
+                    records = decode_records(answer.rows if kind == "rows" else answer.columns)
                     if answer.next_after_seq != request.after_seq:
                         tries.reset()
                     request.after_seq = answer.next_after_seq
-                    if answer.WhichOneof("item") == "gap":
-                        yield gap_from_pb(answer.gap)
-                    for record in answer.rows.records:
-                        yield record_from_pb(record)
-                        request.limit -= limited
+                    request.limit -= len(records) if limited else 0
+                    yield (gap_from_pb(answer.gap),) if kind == "gap" else records
                 return
         except EddylineError as error:
             failure = error

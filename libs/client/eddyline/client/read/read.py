@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Final
 from eddyline.client.read.stream import FOLLOW_PATIENCE_S, StreamPlace, StreamPlan, stream_from
 from eddyline.client.transport.call import CALL_TIMEOUT_S
 from eddyline.client.transport.items import Items
+from eddyline.client.transport.records import decode_records
 from eddyline.client.watch.events import Lost, Records
 from eddyline.core.codec.calls import seq_found_from_pb
-from eddyline.core.codec.records import filter_to_pb, gap_from_pb, record_from_pb
+from eddyline.core.codec.records import filter_to_pb, gap_from_pb
 from eddyline.core.model.read import ALL_RECORDS, READ_BYTES_MAX, RecordFilter
+from eddyline.core.records.record import Gap
 from eddyline.v1 import log_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from eddyline.client.transport.call import Retry
     from eddyline.client.watch.events import Position
     from eddyline.core.errors import EddylineError
     from eddyline.core.model.read import SeqFound
-    from eddyline.core.records.record import Gap, Record
+    from eddyline.core.records.record import Record
     from eddyline.v1.log_pb2_grpc import LogServiceStub
 
 PAGE_RECORDS: Final = 1_000
@@ -95,15 +97,16 @@ async def find_seq(
     return seq_found_from_pb(answer)
 
 
-async def _read_stream(stub: LogServiceStub, place: StreamPlace, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
-    # A cancelled read waits for a frame: all records of the frames before it were yielded.
+async def _read_stream(
+    stub: LogServiceStub, place: StreamPlace, retry: Retry
+) -> AsyncGenerator[Sequence[Record | Gap], None]:
+    # A cancelled read waits for a frame: all records of the frames before it were given.
     async with aclosing(stream_from(stub, place, retry=retry)) as events:
         async for event in events:
             if isinstance(event, Records):
-                for record in event.records:
-                    yield record
+                yield event.records
             elif isinstance(event, Lost):
-                yield event.gap
+                yield (event.gap,)
 
 
 class _Pages:
@@ -118,26 +121,34 @@ class _Pages:
             epoch=plan.after.epoch,
             max_bytes=PAGE_BYTES,
             wait_ms=FOLLOW_WAIT_MS if plan.follow else 0,
-            format=types_pb2.BATCH_FORMAT_ROWS,
+            format=types_pb2.BATCH_FORMAT_COLUMNS,
             filter=filter_to_pb(plan.record_filter),
         )
 
 
-async def _read_pages(stub: LogServiceStub, pages: _Pages, retry: Retry) -> AsyncGenerator[Record | Gap, None]:
+async def _read_pages(
+    stub: LogServiceStub, pages: _Pages, retry: Retry
+) -> AsyncGenerator[Sequence[Record | Gap], None]:
     plan, request = pages.plan, pages.request
     while True:
         request.limit = min(pages.left, PAGE_RECORDS)
         answer = await _read_page(stub, request, plan, retry)
-        for item in answer.items:
-            if item.WhichOneof("item") == "gap":
-                yield gap_from_pb(item.gap)
-                continue
-            for record in item.rows.records:
-                yield record_from_pb(record)
-                pages.left -= 1
+        # All of a page before any of it is given: the place moves behind the page as a whole.
+        for item in [_decode_item(item) for item in answer.items]:
+            if isinstance(item, Gap):
+                yield (item,)
+            else:
+                pages.left -= len(item)
+                yield item
         if pages.left <= 0 or (answer.caught_up and not plan.follow):
             return
         request.after_seq, request.epoch = answer.next_after_seq, answer.epoch
+
+
+def _decode_item(item: log_pb2.BatchItem) -> Gap | Sequence[Record]:
+    if item.WhichOneof("item") == "gap":
+        return gap_from_pb(item.gap)
+    return decode_records(item.rows if item.WhichOneof("item") == "rows" else item.columns)
 
 
 async def _read_page(

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from eddyline.client.transport.call import CALL_TIMEOUT_S, STREAM_RETRYABLE, call_once, domain_errors
 from eddyline.client.transport.items import Items
+from eddyline.client.transport.records import decode_records
 from eddyline.client.watch.events import CaughtUp, Lost, Position, Records, SnapshotBegan, SnapshotEnded
-from eddyline.core.codec.records import filter_to_pb, gap_from_pb, record_from_pb
+from eddyline.core.codec.records import filter_to_pb, gap_from_pb
 from eddyline.core.errors import Code, EddylineError
 from eddyline.core.model.read import ALL_RECORDS, RecordFilter
 from eddyline.v1 import log_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from eddyline.client.transport.call import Retry
     from eddyline.core.records.record import Record
@@ -64,7 +65,7 @@ def stream_log(stub: LogServiceStub, plan: StreamPlan, *, retry: Retry) -> Items
             unreachable store after a while.
     """
     place = StreamPlace(plan)
-    return Items(lambda: stream_from(stub, place, retry=retry))
+    return Items.one_by_one(lambda: stream_from(stub, place, retry=retry))
 
 
 async def stream_from(stub: LogServiceStub, frames: StreamPlace, *, retry: Retry) -> AsyncGenerator[StreamEvent, None]:
@@ -144,17 +145,24 @@ class StreamPlace:
             end_seq=self._end_seq,
             follow=self.plan.follow,
             filter=filter_to_pb(self.plan.record_filter),
-            format=types_pb2.BATCH_FORMAT_ROWS,
+            format=types_pb2.BATCH_FORMAT_COLUMNS,
             on_gap=log_pb2.GAP_POLICY_HEAL if self.plan.heals else log_pb2.GAP_POLICY_TELL,
         )
 
     def accept(self, frame: log_pb2.StreamRecordsResponse) -> StreamEvent | None:
-        """The event of a frame; None = it moves the place only."""
-        self.place = here = Position(frame.epoch, frame.next_after_seq)
+        """The event of a frame; None = it moves the place only.
+
+        Raises:
+            MalformedColumns, RecordTooLarge: as `decode_records`; the place did not move.
+        """
+        here, kind = Position(frame.epoch, frame.next_after_seq), frame.WhichOneof("frame")
+        records: Sequence[Record] = ()
+        if kind in {"columns", "rows"}:
+            records = decode_records(frame.columns if kind == "columns" else frame.rows)
+        self.place = here
         name = self.plan.topic
-        match frame.WhichOneof("frame"):
-            case "rows":
-                records = tuple(record_from_pb(record) for record in frame.rows.records)
+        match kind:
+            case "rows" | "columns":
                 return self._records(records, here, batch_end=frame.batch_end)
             case "gap":
                 gap = gap_from_pb(frame.gap)
@@ -172,8 +180,8 @@ class StreamPlace:
             case None if frame.batch_end and self._holds:
                 return self._records((), here, batch_end=True)
             case _:
-                return None  # columns were not asked for; a newer store's frame moves the place
+                return None  # a newer store's frame moves the place
 
-    def _records(self, records: tuple[Record, ...], here: Position, *, batch_end: bool) -> Records:
+    def _records(self, records: Sequence[Record], here: Position, *, batch_end: bool) -> Records:
         self._holds = not (batch_end or self._in_snapshot)
         return Records(self.plan.topic, records, here, self._in_snapshot, batch_end=batch_end)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from eddyline.client.transport.advice_note import add_advice
 from eddyline.client.watch.events import Records
 from eddyline.core.records.record import Record
+from eddyline.core.records.record_sequence import key_data_bytes
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -127,12 +129,13 @@ class _HandOver(Generic[T]):
         """Fill the buffer until the source ends or fails."""
         self._task = asyncio.current_task()
         try:
-            async for item in self._source:
-                self.items.append(item)
-                self._put_bytes += _nbytes(item)
-                self._arrived.set()
-                if len(self.items) >= ITEMS_MAX or self._put_bytes - self._taken_bytes >= BYTES_MAX:
-                    await self._wait_for_room()
+            async for first in self._source:
+                for item in chain((first,), self._source.at_hand()):
+                    self.items.append(item)
+                    self._put_bytes += _nbytes(item)
+                    self._arrived.set()
+                    if len(self.items) >= ITEMS_MAX or self._put_bytes - self._taken_bytes >= BYTES_MAX:
+                        await self._wait_for_room()
             self.over = True
         except Exception as error:
             # This task's root: the reader raises it after the items before it.
@@ -167,4 +170,4 @@ class _HandOver(Generic[T]):
 def _nbytes(item: object) -> int:
     if isinstance(item, Record):
         return len(item.key or b"") + len(item.data or b"")
-    return sum(map(_nbytes, item.records)) if isinstance(item, Records) else 0
+    return key_data_bytes(item.records) if isinstance(item, Records) else 0

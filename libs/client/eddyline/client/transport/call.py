@@ -91,12 +91,15 @@ def domain_errors() -> Iterator[None]:
 
 
 @contextmanager
-def kv_topic_wanted(*, wanted: bool = True) -> Iterator[None]:
-    """Around a call that only a KV topic answers: the advice for a missing topic is then to create one of that kind."""
+def kv_topic_wanted(wanted: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Around a call that only a KV topic answers: the advice for a missing topic is then to create one of that kind.
+
+    `wanted` is called if the topic is missing; False = a topic of another kind answers too.
+    """
     try:
         yield
     except TopicNotFound as error:
-        if wanted:
+        if wanted is None or wanted():
             error.metadata["kvWanted"] = "1"
         raise
 

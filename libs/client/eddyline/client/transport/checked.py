@@ -32,18 +32,26 @@ _TAKES: Final[dict[str, tuple[type, ...]]] = {
 _RECORD: Final = "Record(key=b..., data=b...)"
 
 
-def rows_of(records: Iterable[Record]) -> types_pb2.RecordBatch:
-    """Records of an append; an op that was not given stays unset: the store takes APPEND on a LOG topic, PUT on a KV
-    one.
+def check_records(records: Iterable[Record]) -> None:
+    """Refuse what is no collection of records.
 
     Raises:
-        TypeError: they are not records, or a field has another type than its own. ValueError: a number or text that no
-            record can have.
+        TypeError: it is one record alone, or nothing that has records.
     """
     given: object = records
     if isinstance(given, Record | str | bytes | dict) or not isinstance(given, Iterable):
         raise TypeError(f"records is {_named(given)}: give a list of records, [{_RECORD}]")
-    rows = types_pb2.RecordBatch()
+
+
+def fill_rows_of(rows: types_pb2.RecordBatch, records: Iterable[Record]) -> None:
+    """Write the records of an append into an empty message, one by one; an op that was not given stays unset: the store
+    takes APPEND on a LOG topic, PUT on a KV one.
+
+    Raises:
+        TypeError: one is no record, or a field has another type than its own. ValueError: a number or text that no
+            record can have.
+    """
+    rows.SetInParent()
     for index, record in enumerate(records):
         try:
             row = record_to_pb(record)
@@ -54,7 +62,6 @@ def rows_of(records: Iterable[Record]) -> types_pb2.RecordBatch:
         if record.op is OP_OF_TOPIC:
             row.op = types_pb2.OP_UNSPECIFIED
         rows.records.append(row)
-    return rows
 
 
 def check_bytes(**given: object) -> None:

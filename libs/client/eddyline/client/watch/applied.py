@@ -41,6 +41,7 @@ from eddyline.client.watch.events import (
 from eddyline.client.watch.plan import wanted_topics
 from eddyline.client.watch.worker_thread import WorkerThread
 from eddyline.core.errors import EddylineError, InvalidArgument
+from eddyline.core.records.record_sequence import key_data_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -277,7 +278,7 @@ class _Applying:
     def _count(self, event: WatchEvent, sign: int) -> None:
         self._ahead_records += sign * _records_in(event)
         if isinstance(event, Records):
-            self._ahead_bytes += sign * sum(len(row.key or b"") + len(row.data or b"") for row in event.records)
+            self._ahead_bytes += sign * key_data_bytes(event.records)
 
 
 def _records_in(event: WatchEvent | _Moved) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eddyline.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eddyline.core.records.record import Gap, Record
 
 NUMBER_MAX: Final = (1 << 64) - 1
@@ -43,6 +45,8 @@ def position_of(place: Position | int, *, field: str = "after") -> Position:
 class Records:
     """Records of one topic, in order. `in_snapshot`: they are current values, by key, not changes by seq.
 
+    `records`: of a watch or stream they come as columns, and rows are made when they are touched
+    (`eddyline.core.records.record_sequence`).
     `data_bytes`: where the watch is of metadata alone, how large each record's data is, None = it has none.
     `traceparent`: W3C trace context to begin a span of one's own from, where one of the records is traced as it comes.
     `batch_end`: no append lies on both sides of `position`: what came of the topic up to here is whole appends. False =
@@ -51,7 +55,7 @@ class Records:
     """
 
     topic: str
-    records: tuple[Record, ...]
+    records: Sequence[Record]
     position: Position
     in_snapshot: bool
     data_bytes: tuple[int | None, ...] = ()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
+from eddyline.client.transport.records import decode_data_bytes, decode_records
 from eddyline.client.watch.events import (
     NUMBER_MAX,
     CaughtUp,
@@ -26,7 +27,7 @@ from eddyline.client.watch.events import (
     WatchEvent,
     position_of,
 )
-from eddyline.core.codec.records import gap_from_pb, record_from_pb
+from eddyline.core.codec.records import gap_from_pb
 from eddyline.core.errors import Internal, InvalidArgument
 from eddyline.core.model.topic import check_name
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
@@ -217,7 +218,7 @@ class WatchPlan:
         """Return the request for now."""
         request = delivery_pb2.WatchTopicsRequest(
             resume_token=self._token,
-            format=types_pb2.BATCH_FORMAT_ROWS,
+            format=types_pb2.BATCH_FORMAT_COLUMNS,
             heartbeat_ms=self._heartbeat_ms,
             resume_snapshots=self._resume_snapshots,
             message_bytes_max=MESSAGE_BYTES_MAX,
@@ -261,7 +262,11 @@ class WatchPlan:
             self._places[topic.topic].position = starts[topic.topic]
 
     def accept(self, frame: delivery_pb2.WatchTopicsResponse) -> WatchEvent | None:
-        """Take a frame: the place moves behind it. None = it says nothing to the reader."""
+        """Take a frame: the place moves behind it. None = it says nothing to the reader.
+
+        Raises:
+            MalformedColumns, RecordTooLarge: as `decode_records`; no place moved.
+        """
         token, place = self._token, self._places.get(frame.topic)
         before = (None, True) if place is None else (place.position, place.gone)
         event = self._accept(frame, place)
@@ -314,14 +319,12 @@ class WatchPlan:
         name = place.wanted.name
         here = Position(frame.cursor.epoch, frame.cursor.seq)
         match kind:
-            case "rows":
+            case "rows" | "columns":
+                batch = frame.columns if kind == "columns" else frame.rows
+                records = decode_records(batch)
+                sizes = decode_data_bytes(batch) if place.wanted.metadata_only else ()
                 if not place.in_snapshot:
                     place.position = here
-                rows = frame.rows.records
-                sizes: tuple[int | None, ...] = ()
-                if place.wanted.metadata_only:
-                    sizes = tuple(row.data_bytes if row.HasField("data_bytes") else None for row in rows)
-                records = tuple(map(record_from_pb, rows))
                 parent = frame.traceparent or None
                 return Records(name, records, here, place.in_snapshot, sizes, parent, frame.batch_end)
             case "gap":
@@ -343,8 +346,6 @@ class WatchPlan:
                 return SnapshotEnded(name, frame.snapshot_end.fold_seq, frame.snapshot_end.count, here)
             case "topic_deleted":
                 return self._gone(place, frame.topic_deleted.epoch)
-            case "columns":
-                return None  # not of the request
             case _:
                 assert_never(kind)
 

@@ -150,7 +150,12 @@ class Watch:
                     self._on_resume()
             self.heard_s = self._clock.monotonic_s()
             moves = self._plan.move_count
-            event = self._plan.accept(frame)
+            try:
+                event = self._plan.accept(frame)
+            except EddylineError:
+                # The next read gets the frame again.
+                self._drop_call()
+                raise
             if self._plan.move_count != moves:
                 self._went_on()
             if frame.HasField("going_away"):

@@ -136,14 +136,52 @@ def _checked_append(batch: Batch, *, source: bool) -> Batch:
     return batch
 
 
-def answer_from_columns(columns: types_pb2.ColumnarBatch) -> Batch:
+def answer_from_columns(columns: types_pb2.ColumnarBatch, *, later_ops: bool = False) -> Batch:
     """Decode the columns of a store's answer, with their seqs and commit times.
 
     Raises:
         MalformedColumns, RecordTooLarge: as `validated_answer`.
     """
     _check_answer_count(columns.count)
-    return validated_answer(_batch_of(columns))
+    return validated_answer(_batch_of(columns), later_ops=later_ops)
+
+
+def record_of_columns(columns: types_pb2.ColumnarBatch) -> Record | None:
+    """Decode the columns of one record of a store's answer, its version as readers get it: 2 us in place of 9 by a batch.
+
+    None = left to `answer_from_columns`: another count, a meta, or columns that are not canonical.
+    """
+    has, ops, times = columns.HasField, columns.ops, columns.source_ts_ns
+    if (
+        columns.count != 1
+        or columns.seqs
+        or columns.ts_ms_each
+        or len(ops) > 1
+        or len(times) not in (0, 8)
+        or has("meta")
+    ):
+        return None
+    try:
+        key = _lone_cell(columns.key) if has("key") else None
+        data = _lone_cell(columns.data) if has("data") else None
+        tag = _lone_cell(columns.tag).decode() if has("tag") else None
+        node = _lone_cell(columns.node).decode() if has("node") else None
+        version = _lone_cell(columns.version) if has("version") else b""
+    except ValueError:
+        return None
+    seq = columns.first_seq
+    return Record(
+        seq,
+        columns.ts_ms,
+        int.from_bytes(times, "little", signed=True),
+        op_of(ops[0]) if ops else Op.APPEND,
+        key,
+        data,
+        tag,
+        node,
+        (),
+        version or _seq_version(seq),
+    )
 
 
 def answer_from_rows(rows: types_pb2.RecordBatch) -> Batch:
@@ -386,6 +424,14 @@ def _batch_of(columns: types_pb2.ColumnarBatch) -> Batch:
         meta=_column_from_pb(columns.meta) if has("meta") else None,
         version=_column_from_pb(columns.version) if has("version") else None,
     )
+
+
+def _lone_cell(column: types_pb2.BinaryColumn) -> bytes:
+    """Return the cell of a canonical column of one, which is present. Raises ValueError: it is not such a column."""
+    values = column.values
+    if column.validity or column.offsets != b"\0\0\0\0" + len(values).to_bytes(4, "little"):
+        raise ValueError("not a canonical column of one cell")
+    return values
 
 
 def _column_from_pb(column: types_pb2.BinaryColumn) -> Column:

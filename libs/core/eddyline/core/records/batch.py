@@ -19,7 +19,7 @@ thread may read it.
 from __future__ import annotations
 
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -59,7 +59,7 @@ from eddyline.core.records.fixed import (
 from eddyline.core.records.record import RECORD_OVERHEAD_BYTES, Op, Record, op_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -86,6 +86,17 @@ class RowFields(NamedTuple):
     nodes: Sequence[str | None]
     metas: Sequence[tuple[MetaEntry, ...]]
     versions: Sequence[bytes]
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> RowFields:
+        """Transpose rows.
+
+        Through one flat list: `zip` of 1 000 records makes 1 000 iterators at once, which start a garbage collection.
+        """
+        width = len(cls._fields)
+        flat = list(chain.from_iterable(records))
+        assert len(flat) == width * len(records)
+        return cls(*[flat[at::width] for at in range(width)])  # type: ignore[arg-type]  # each list is of its field
 
 
 class Batch:
@@ -152,7 +163,7 @@ class Batch:
         """
         if not records:
             return Batch(0)
-        return Batch.from_fields(RowFields(*zip(*records, strict=True)))
+        return Batch.from_fields(RowFields.of(records))
 
     @staticmethod
     def from_fields(fields: RowFields) -> Batch:
@@ -176,8 +187,12 @@ class Batch:
             version=pack_cells(versions, absence=False),
         )
 
-    def to_rows(self) -> list[Record]:
-        """Return the records as rows; `version` is the stored one, empty if none was set."""
+    def to_rows(self, *, effective_versions: bool = False) -> list[Record]:
+        """Return the records as rows; `version` is the stored one, empty if none was set.
+
+        `effective_versions` = as readers get them: the seq in 8 bytes if none was set
+        (`eddyline.core.records.record.effective_version`), empty without a seq.
+        """
         count = self.count
         if count == 0:
             return []
@@ -191,10 +206,28 @@ class Batch:
             repeat(None) if self.tag is None else texts_of(self.tag, count),
             repeat(None) if self.node is None else texts_of(self.node, count),
             repeat(()) if self.meta is None else metas_of(self.meta, count),
-            repeat(b"") if self.version is None else cells_of(self.version, count),
+            self._effective_versions() if effective_versions else self._stored_versions(),
             strict=False,  # repeat() has no end
         )
         return list(map(_new_record, fields))
+
+    def _stored_versions(self) -> Iterable[bytes | None]:
+        return repeat(b"") if self.version is None else cells_of(self.version, self.count)
+
+    def _effective_versions(self) -> Iterable[bytes | None]:
+        if self.first_seq == 0 and self.seqs is None:
+            return self._stored_versions()
+        of_seqs: list[bytes]
+        if self.count == 1:
+            of_seqs = [self.seq_at(0).to_bytes(8, "big")]
+        else:
+            of_seqs = self.seq_array().astype(">u8").view("V8").tolist()
+        if self.seqs is not None and not self.seq_array().all():
+            of_seqs = [version if any(version) else b"" for version in of_seqs]
+        if self.version is None:
+            return of_seqs
+        stored = cells_of(self.version, self.count)
+        return [version or of_seq for version, of_seq in zip(stored, of_seqs, strict=True)]
 
     # --- seqs, times --------------------------------------------------------------------------------------------
 

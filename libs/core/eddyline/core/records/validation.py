@@ -74,11 +74,13 @@ def validated(batch: Batch, *, source: bool = False, default_op: int = 0) -> Bat
     return checked
 
 
-def validated_answer(batch: Batch) -> Batch:
+def validated_answer(batch: Batch, *, later_ops: bool = False) -> Batch:
     """Check columns of a store's answer: seqs and commit times are set, and the largest limits of any writer apply.
 
+    `later_ops` = ops that this version does not know pass: a client gives them to its caller as numbers.
+
     Raises:
-        MalformedColumns: columns do not fit together.
+        MalformedColumns: columns do not fit together, or an op is unknown.
         RecordTooLarge: a record breaks a bound.
     """
     for name, buffer in (("seqs", batch.seqs), ("ts_ms_each", batch.ts_ms_each)):
@@ -86,7 +88,7 @@ def validated_answer(batch: Batch) -> Batch:
             raise _wrong_length(name, len(buffer), 8 * batch.count)
     if not batch.seqs and batch.first_seq + batch.count > 1 << 64:
         raise MalformedColumns("seqs exceed the largest seq", field="first_seq")
-    checked = _checked(batch, batch.ops)
+    checked = _checked(batch, batch.ops, later_ops=later_ops)
     _check_records(checked, source=True)
     return checked
 
@@ -126,13 +128,13 @@ def check_ops(batch: Batch) -> None:
         raise InvalidOp(f"unknown op {unknown[0]}", field="op", op=unknown[0])
 
 
-def _checked(batch: Batch, ops: Buffer | None) -> Batch:
+def _checked(batch: Batch, ops: Buffer | None, *, later_ops: bool = False) -> Batch:
     """Return the batch in canonical form, with these ops, if its buffers fit together."""
     count, times = batch.count, batch.source_ts_ns
     if ops:
         if len(ops) != count:
             raise _wrong_length("ops", len(ops), count)
-        unknown = bytes(ops).translate(None, _KNOWN_OPS)
+        unknown = b"" if later_ops else bytes(ops).translate(None, _KNOWN_OPS)
         if unknown:
             raise MalformedColumns(f"ops has the unknown op {unknown[0]}", field="ops", op=unknown[0])
     if times and len(times) != 8 * count:

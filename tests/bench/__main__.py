@@ -31,6 +31,7 @@ from tests.bench.rows import (
     p13_fairness,
     p14_isolation,
     p16_access,
+    p25_idle_role,
 )
 from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 
@@ -56,6 +57,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P14": p14_isolation.measure,
     "P15": p15_spark_jobs.measure,
     "P16": p16_access.measure,
+    "P25": p25_idle_role.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
@@ -23,6 +23,7 @@ from eddyline.core.runtime.settings import SettingsError
 from eddyline.core.server.error_interceptor import ErrorInterceptor, random_id
 from eddyline.core.server.health import HealthBoard
 from eddyline.core.server.method_table import TableServer
+from eddyline.core.server.reflection import SERVICE_NAME, ReflectionServicer
 from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 from eddyline.core.transport.cluster_check import ClusterIdInterceptor
 from eddyline.core.transport.handlers import make_handler
@@ -138,8 +139,9 @@ class RoleServer:
         """
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self.grpc)
         channelz.add_channelz_servicer(self.grpc)
-        listed = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(listed, self.grpc)
+        listed = (*service_names, health.SERVICE_NAME, SERVICE_NAME)
+        add_reflection = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+        add_reflection(ReflectionServicer(listed), self.grpc)  # type: ignore[no-untyped-call]
         try:
             if self._credentials is None:
                 port = self.grpc.add_insecure_port(self._listen)

@@ -10,7 +10,7 @@ an empty `version` stands for the seq in 8 bytes, as on the wire. Each result ke
 I1: `from_arrow(to_arrow(batch)) == batch`, also through Arrow's IPC, for canonical batches.
 
 pyarrow is imported at the first call: it is an optional dependency of 100 MB that only Arrow's readers need, and its
-import takes 35 MiB of memory and 0.1 s of processor time (`make bench ROWS=P25`). A later call pays 0.2 us for the line.
+import takes 35 MiB of memory and 55 ms of processor time (`make bench ROWS=P25`). A later call pays 0.1 us for the line.
 `pa.array` of Python objects is not used: it imports pandas, where that is installed, for another 50 MiB and 0.9 s.
 """
 

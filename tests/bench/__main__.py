@@ -32,7 +32,7 @@ from tests.bench.rows import (
     p14_isolation,
     p16_access,
 )
-from tests.bench.small import p21_single_appends, p23_gets, p24_client
+from tests.bench.small import p21_single_appends, p23_gets, p24_client, p25_idle_role
 from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P21": p21_single_appends.measure,
     "P23": p23_gets.measure,
     "P24": p24_client.measure,
+    "P25": p25_idle_role.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 

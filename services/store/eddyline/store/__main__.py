@@ -37,20 +37,17 @@ from eddyline.core.server.server import make_server
 from eddyline.core.telemetry.probes import ReplayProgress
 from eddyline.core.telemetry.tracing import NOOP_TRACER, Tracer
 from eddyline.store.artifacts.local_store import LocalArtifactStore
-from eddyline.store.artifacts.object_store import open_remote
 from eddyline.store.artifacts.store import ArtifactSettings
 from eddyline.store.catalog.catalog import CatalogFailed
 from eddyline.store.catalog.rocksdb import OPEN_FILES_MAX as CATALOG_FILES_MAX
 from eddyline.store.catalog.rocksdb import RocksCatalog
 from eddyline.store.config import PREFIX, StoreSettings
 from eddyline.store.env import Env, new_workers
-from eddyline.store.export import export
 from eddyline.store.fold.fold import FoldFailed
 from eddyline.store.fold.rocksdb import RocksFold
 from eddyline.store.fold.rocksdb_files import CHECKED_BYTES
 from eddyline.store.fold.rocksdb_options import PROFILES
 from eddyline.store.fold.temporary import RocksTemporaryFold
-from eddyline.store.fsck.command import fsck
 from eddyline.store.limits.memory_budget import memory_plan
 from eddyline.store.limits.process_memory import ProcessMemory, tune_allocator
 from eddyline.store.log_io.files import OPEN_FILES_MAX as SEGMENT_FILES_MAX
@@ -83,7 +80,7 @@ from eddyline.v1 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from eddyline.core.forwarding.shards import ShardForwarder
@@ -112,7 +109,7 @@ SWITCH_INTERVAL_S: Final = 0.000_5
 every group commit returns from the disk: 0.5 ms brought +10 % of P1 (`make bench ROWS=P1`), at the cost of more switches."""
 SCRATCH_MEMORY_BYTES: Final = 64 << 20
 """RocksDB's memory while a fold is verified: tables of 16 MiB, written once and read once."""
-PROGRAMS: Final = {"export": export, "fsck": fsck}
+PROGRAMS: Final = ("export", "fsck")
 """Programs on a stopped store's directory, by the first word of the command line."""
 HEALTH_INTERVAL_S: Final = 1.0
 """How often health is updated: as often as DISK topics are synced, since a failed sync is what stops writes."""
@@ -136,6 +133,17 @@ def main(environ: Mapping[str, str], *, clock: Clock | None = None) -> int:
         startup_errors=(Locked, IdentityMismatch, ForeignFile, EddylineError, OSError, FoldFailed, CatalogFailed),
         startup_error_text=lambda error, settings: startup_error_text(error, settings.directory),
     )
+
+
+def run_program(name: str, words: Sequence[str]) -> int:
+    """Run one of `PROGRAMS`, which a store that serves does not import; return its exit code."""
+    if name == "fsck":
+        from eddyline.store.fsck.command import fsck
+
+        return fsck(words)
+    from eddyline.store.export import export
+
+    return export(words)
 
 
 def check_among_others(settings: StoreSettings, common: CommonSettings) -> None:
@@ -284,6 +292,9 @@ def place_of(settings: StoreSettings, host: Host) -> ArtifactSettings:
     if (path := settings.artifacts_directory) is not None:
         artifact_store = LocalArtifactStore(RealFs(), path, holder=f"pid {host.pid()} on {host.name()}")
     elif settings.artifacts:
+        # obstore takes 4 MiB of memory, which only a store with a URL pays
+        from eddyline.store.artifacts.object_store import open_remote
+
         try:
             artifact_store = open_remote(settings.artifacts, staging / "draft")
         except ValueError as error:
@@ -374,4 +385,4 @@ def _profile(settings: StoreSettings) -> ProfileName:
 
 
 if __name__ == "__main__":
-    sys.exit(PROGRAMS[sys.argv[1]](sys.argv[2:]) if sys.argv[1:2] and sys.argv[1] in PROGRAMS else main(os.environ))
+    sys.exit(run_program(sys.argv[1], sys.argv[2:]) if sys.argv[1:2] and sys.argv[1] in PROGRAMS else main(os.environ))

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from eddyline.core.auth.role import RoleAccess
 from eddyline.core.runtime.settings import WIRES, SettingsError
 from eddyline.core.server.error_interceptor import ErrorInterceptor, random_id
 from eddyline.core.server.health import HealthBoard
+from eddyline.core.server.reflection import SERVICE_NAME, ReflectionServicer
 from eddyline.core.server.wire import CALLS_MAX, WireOptions
 from eddyline.core.transport.cluster_check import ClusterIdInterceptor
 from eddyline.core.transport.handlers import make_handler
@@ -103,8 +104,9 @@ class RoleServer:
             SettingsError: the address is in use, or not one of this host.
         """
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, self.grpc)
-        listed = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(listed, self.grpc)
+        listed = (*service_names, health.SERVICE_NAME, SERVICE_NAME)
+        add_reflection = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+        add_reflection(ReflectionServicer(listed), self.grpc)  # type: ignore[no-untyped-call]
         try:
             port = self._wire.bind(self._listen)
         except RuntimeError as error:

@@ -11,6 +11,7 @@ A bearer JWT (its claims say `bearer_token`) needs no seed. A seed alone is of a
 names by the public key (`nkey: U…`); its file is one line, SU….
 
 Parsed here, since nats-py reads a file without the first line in an endless loop.
+nkeys is imported with the first credentials: with PyNaCl it takes 20 ms, which an ingest without them does not pay.
 Source: NATS's `nsc`, which writes such files; ADR-14 (JWTs).
 Threading: immutable.
 """
@@ -23,8 +24,6 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import Final
-
-import nkeys  # type: ignore[import-untyped]  # no py.typed in it
 
 CREDENTIALS_BYTES_MAX: Final = 64 << 10
 """nats-py has no bound. A JWT with a long list of permissions is a few KiB."""
@@ -87,6 +86,8 @@ class Credentials:
         """Sign the nonce, in base64; of a bearer JWT nothing."""
         if not self.seed:
             return b""
+        import nkeys  # type: ignore[import-untyped]  # no py.typed in it
+
         pair = nkeys.from_seed(bytearray(self.seed))
         try:
             signature: bytes = pair.sign(nonce.encode())
@@ -115,6 +116,8 @@ class Credentials:
         Raises:
             MalformedCredentials.
         """
+        import nkeys
+
         try:
             pair = nkeys.from_seed(bytearray(self.seed))
             public: bytes = pair.public_key

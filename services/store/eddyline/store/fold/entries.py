@@ -7,6 +7,8 @@ making rows. A plain batch, PUTs of a key and data, runs no Python code for sing
 From entries: rows have op PUT, keep the given order, their seqs and times; a batch of entries in key order has its own
 seqs, not ascending. Entries of a key, data and versions of one length are cut column by column: nearly all are such, those
 of appends without a version, those of a source with 8 bytes. If there is any other entry, the batch is made from rows.
+
+pyarrow is imported at the first batch from entries (`eddyline.core.records.arrow` says why): no append needs it.
 """
 
 from __future__ import annotations
@@ -17,12 +19,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.cells import cells_of, numbers_of
-from eddyline.core.records.column import Column, check_length
+from eddyline.core.records.column import Column, check_length, sizes_to_offsets
 from eddyline.core.records.fixed import canonical_each, canonical_seqs, canonical_times
 from eddyline.core.records.fold_entry import (
     FORMAT,
@@ -106,6 +106,7 @@ def _cells(column: Column | None, count: int) -> list[bytes | None]:
 
 
 _HEADS: Final = np.dtype([("shape", f"V{SHAPE.size}"), ("seq", "<u8"), ("ts_ms", "<i8"), ("source_ts_ns", "<i8")])
+_HEAD: Final = np.dtype(f"V{HEAD_BYTES}")
 _END: Final = 1 << 31
 """Above every cell's length. Without an end `binary_slice` fails."""
 assert _HEADS.itemsize == HEAD_BYTES
@@ -121,8 +122,7 @@ def entries_to_batch(keys: Sequence[bytes], values: Sequence[bytes], *, key_star
     count = len(keys)
     if not count:
         return Batch(0)
-    check_length(sum(map(len, values)))
-    stored = pa.array(values, pa.binary())
+    stored = _joined(values)
     same = _same_shape(stored, count)
     if same is None:
         return Batch.from_rows([decode_entry(key[key_start:], value) for key, value in zip(keys, values, strict=True)])
@@ -137,8 +137,8 @@ def entries_to_batch(keys: Sequence[bytes], values: Sequence[bytes], *, key_star
         ts_ms_each=ts_ms_each,
         ops=_PUT * count,
         source_ts_ns=canonical_times(heads["source_ts_ns"].tobytes()),
-        key=_column(pa.array(keys, pa.binary()), key_start, _END),
-        data=_column(stored, HEAD_BYTES + version_bytes, _END),
+        key=_slice(_joined(keys), count, key_start, _END),
+        data=_slice(stored, count, HEAD_BYTES + version_bytes, _END),
         version=version,
     )
 
@@ -151,24 +151,50 @@ class _SameShape(NamedTuple):
     version: Column | None
 
 
-def _same_shape(stored: pa.Array, count: int) -> _SameShape | None:
+def _same_shape(stored: Column, count: int) -> _SameShape | None:
     """Return the heads if all entries have data, versions of one length, and no other optional field; else None."""
-    head_bytes = _column(stored, 0, HEAD_BYTES).values
-    if len(head_bytes) != count * HEAD_BYTES:
+    heads = _heads_of(stored)
+    if heads is None:
         return None
-    heads = np.frombuffer(head_bytes, dtype=_HEADS)
     shapes = heads["shape"].tobytes()
     version_bytes = VERSION_BYTES.get(shapes[: SHAPE.size])
     if version_bytes is None or shapes != shapes[: SHAPE.size] * count:
         return None
     if not version_bytes:
         return _SameShape(heads, 0, None)
-    version = _column(stored, HEAD_BYTES, HEAD_BYTES + version_bytes)
+    version = _slice(stored, count, HEAD_BYTES, HEAD_BYTES + version_bytes)
     return _SameShape(heads, version_bytes, version) if len(version.values) == count * version_bytes else None
 
 
-def _column(cells: pa.Array, start: int, end: int) -> Column:
+def _joined(cells: Sequence[bytes]) -> Column:
+    """Return cells, none of them absent, as a column. (Rejected: `pa.array`, which imports pandas where that is installed.)
+
+    Raises:
+        MalformedColumns: it would reach 2^31 bytes.
+    """
+    values = b"".join(cells)
+    check_length(len(values))
+    return Column(sizes_to_offsets(np.fromiter(map(len, cells), dtype=np.uint32, count=len(cells))), values, None)
+
+
+def _heads_of(stored: Column) -> NDArray[np.void] | None:
+    """Return the head of each entry, as `_HEADS`; None if one is too short."""
+    offsets = np.frombuffer(stored.offsets, dtype="<u4")
+    if (offsets[1:] - offsets[:-1]).min() < HEAD_BYTES:
+        return None
+    # As plain bytes: numpy copies a structure field by field, which takes four times as long.
+    at_each_byte = np.ndarray(len(stored.values) - HEAD_BYTES + 1, dtype=_HEAD, buffer=stored.values, strides=(1,))
+    heads: NDArray[np.void] = at_each_byte[offsets[:-1]].view(_HEADS)
+    return heads
+
+
+def _slice(column: Column, count: int, start: int, end: int) -> Column:
     """Return the part `start` to `end` of each cell, none of them absent. Arrow's loop, which makes no bytes object for
     a cell, takes half the time of Python's (P8)."""
-    _, offsets, cut = pc.binary_slice(cells, start, end).buffers()
+    import pyarrow as pa
+    from pyarrow import compute
+
+    buffers = [None, pa.py_buffer(column.offsets), pa.py_buffer(column.values)]
+    cells = pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
+    _, offsets, cut = compute.binary_slice(cells, start, end).buffers()
     return Column(offsets.to_pybytes(), b"" if cut is None else cut.to_pybytes(), None)

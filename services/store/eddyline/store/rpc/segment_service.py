@@ -17,7 +17,7 @@ from eddyline.core.codec import records as wire
 from eddyline.core.codec.varint import encode_varint
 from eddyline.core.errors import InvalidArgument, PageTokenInvalid, ScanExpired
 from eddyline.core.model.paging import name_after, token_after
-from eddyline.core.records.arrow import arrow_schema
+from eddyline.core.records.arrow import COLUMN_NAMES
 from eddyline.core.records.record import Gap
 from eddyline.core.runtime.clock import sleep
 from eddyline.core.runtime.tasks import run_with
@@ -149,14 +149,13 @@ def _filter(request: segment_pb2.SplitFilter) -> SplitFilter:
 
 def _columns(columns: Iterable[segment_pb2.SplitColumn.ValueType]) -> tuple[str, ...]:
     """Return the names of the requested columns, in the schema's order; none = all."""
-    names = arrow_schema().names
     numbers = set(columns)
-    if unknown := numbers.difference(range(1, len(names) + 1)):
+    if unknown := numbers.difference(range(1, len(COLUMN_NAMES) + 1)):
         message = f"unknown column {min(unknown)}"
         raise InvalidArgument(message, field="columns", column=min(unknown))
-    if len(numbers) == len(names):
+    if len(numbers) == len(COLUMN_NAMES):
         return ()
-    return tuple(name for number, name in enumerate(names, start=1) if number in numbers)
+    return tuple(name for number, name in enumerate(COLUMN_NAMES, start=1) if number in numbers)
 
 
 def _split(request: segment_pb2.ReadSplitRequest) -> Split:

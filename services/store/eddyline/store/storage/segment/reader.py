@@ -8,6 +8,7 @@ and length, `read_message` one message; together they cover every byte. A disk e
 too: every file that the catalog names must be readable.
 Rates (`make bench ROWS=P10`, three times on two cores shared with other work; the segment of `writer.py`, in the page
 cache): in LZ4 9 to 13 M records/s, in ZSTD 4 to 8 M, uncompressed 11 to 19 M.
+pyarrow is imported at the first batch (`eddyline.core.records.arrow` says why); footers and messages need none of it.
 Threading: any thread; blocking.
 """
 
@@ -15,8 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyarrow import ipc
 from xxhash import xxh3_64_intdigest
 
 from eddyline.core.errors import DataCorrupt, NewerFormat
@@ -94,6 +93,9 @@ def decode_message(message: bytes, path: Path, entry: BatchEntry) -> Batch:
     Raises:
         DataCorrupt: Arrow finds another batch in it.
     """
+    import pyarrow as pa
+    from pyarrow import ipc
+
     try:
         batch = from_arrow(ipc.read_record_batch(pa.py_buffer(message), arrow_schema()))
     except (pa.ArrowException, OSError) as error:

@@ -8,6 +8,7 @@ Rates (`make bench ROWS=P10`, three times on two cores shared with other work; a
 JSON, each with a key of its own and a tag, durable and read back): from batches of 1 000 in LZ4 0.9 to 1.9 M records/s, in
 ZSTD 0.9 to 2.0 M, uncompressed 1.0 to 1.6 M; from single appends, which must be joined, 0.3 to 0.5 M in LZ4. Uncompressed
 it has 46.6 MB, in LZ4 12.9, in ZSTD 5.6. LZ4 is the default: it reads 1.5 to 2.2 times as fast as ZSTD (`reader.py`).
+pyarrow is imported at the first segment (`eddyline.core.records.arrow` says why).
 Threading: any thread; blocking. pyarrow, numpy and the system calls release the GIL for nearly all of it.
 """
 
@@ -18,9 +19,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import ipc
 from xxhash import xxh3_64_intdigest
 
 from eddyline.core.errors import DataCorrupt
@@ -42,6 +40,9 @@ from eddyline.store.storage.segment.reader import read_footer, read_message
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    import pyarrow as pa
+    from pyarrow import ipc
 
     from eddyline.core.records.batch import Batch
     from eddyline.core.runtime.fs import File, Fs
@@ -102,6 +103,10 @@ class _Writing:
     """A segment file in progress, with the metadata of its footer so far."""
 
     def __init__(self, file: File, source: SegmentSource, compression: Compression) -> None:
+        import pyarrow.compute
+        from pyarrow import ipc
+
+        self._min_max = pyarrow.compute.min_max
         self._file = file
         self._source = source
         # One thread: the pool's others would compete with the event loop for the cores.
@@ -130,7 +135,7 @@ class _Writing:
         self._keys.add(batch.key, batch.count)
         self._tags.add(batch.tag, batch.count)
         if batch.key is not None:
-            bounds = pc.min_max(table.column("key")).as_py()
+            bounds = self._min_max(table.column("key")).as_py()
             self._min_key = bounds["min"] if self._min_key is None else min(self._min_key, bounds["min"])
             self._max_key = bounds["max"] if self._max_key is None else max(self._max_key, bounds["max"])
 
@@ -156,6 +161,9 @@ class _Writing:
 def _message(table: pa.RecordBatch, options: ipc.IpcWriteOptions) -> memoryview:
     """Serialise the record batch as an IPC message. Only a stream's writer takes options, so the rest of the stream is
     cut off."""
+    import pyarrow as pa
+    from pyarrow import ipc
+
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, arrow_schema(), options=options) as writer:
         writer.write_batch(table)

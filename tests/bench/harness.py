@@ -50,6 +50,21 @@ class Figure:
         return " ".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A figure that a run does not have. Skipped: a peer is absent, and `reason` says how to get it; failed: its error."""
+
+    row: str
+    name: str
+    reason: str
+    failed: bool = False
+
+    def line(self) -> str:
+        """`P21 clients_16_etcd skipped reason="…"`; never `ok`."""
+        reason = self.reason.replace('"', "'").replace("\n", " ")
+        return f'{self.row} {self.name} {"failed" if self.failed else "skipped"} reason="{reason}"'
+
+
 async def nothing() -> None:
     """No preparation."""
 

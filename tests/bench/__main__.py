@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from tests.bench.harness import machine
-from tests.bench.peers.rows import p21_single_appends, p22_fan_out, p23_gets
+from tests.bench.peers.rows import p21_peer_appends, p22_peer_fan_out, p23_peer_gets
 from tests.bench.rows import (
     p1_append,
     p2_rows,
@@ -59,9 +59,9 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P16": p16_access.measure,
 }
 PEER_ROWS: dict[str, Callable[[], Awaitable[Sequence[Figure | Unmeasured]]]] = {
-    "P21": p21_single_appends.measure,
-    "P22": p22_fan_out.measure,
-    "P23": p23_gets.measure,
+    "P21": p21_peer_appends.measure,
+    "P22": p22_peer_fan_out.measure,
+    "P23": p23_peer_gets.measure,
 }
 """Against other servers (`make peers`). A row may be in both tables: against a bare handler, then against peers."""
 NAMES = sorted({*ROWS, *PEER_ROWS}, key=lambda name: int(name[1:]))

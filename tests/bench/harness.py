@@ -43,7 +43,7 @@ class Figure:
         parts = [self.row, self.name, f"value={self.value:.0f}" if self.value >= 100 else f"value={self.value:.3f}"]
         parts.append(f"unit={self.unit}")
         if self.ratio is not None:
-            parts.append(f"ratio={self.ratio:.2f}")
+            parts.append(f"ratio={self.ratio:.2f}" if self.ratio >= 0.1 else f"ratio={self.ratio:.3f}")
         if self.target is not None and self.ratio is not None:
             met = self.ratio <= self.target if self.at_most else self.ratio >= self.target
             parts += [f"target={self.target:g}", "ok" if met else "short"]

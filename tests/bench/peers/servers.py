@@ -1,4 +1,4 @@
-"""The servers that the peer rows compare, each a process on loopback with a directory of its own.
+"""The servers that the peer rows compare, each a process on loopback with a directory of its own and its output in a file.
 
 *Invariant:* a server that is absent is named with the way to get it, and no row counts it as measured. All servers of a
 row run at the same time, and one is measured at a time: `rest` waits until all of them are idle.
@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.support.cluster.process_figures import processor_s
-from tests.support.cluster.processes import START_SECONDS_MAX, delivery_at, free_address, store_process
+from tests.support.cluster.processes import START_SECONDS_MAX, free_address, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
 ROOT: Final = Path(__file__).parents[3]
 BUILD: Final = ROOT / "build/peers"
+ROLES: Final = ("store", "delivery")
 STOP_S_MAX: Final = 20
 LOG_CHARACTERS: Final = 500
 REST_LOOK_S: Final = 0.25
@@ -109,24 +110,52 @@ async def rest(servers: Iterable[RunningServer]) -> None:
 async def _server(
     name: str, binary: Path, folder: Path, running: dict[str, RunningServer]
 ) -> AsyncIterator[RunningServer]:
-    """One server by its name: a role of ours, or a peer with the durability that its name says."""
+    """One server by its name, once it serves: a role of ours, or a peer with the durability that its name says."""
     address = free_address()
+    settings = {**os.environ, **_settings(name, address, folder, running)}
+    log = folder.with_suffix(".log")
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *_command(name, binary, address, folder), env=settings, stdout=output, stderr=output
+        )
+    try:
+        await _listens(address, process, log)
+        if name in ROLES:
+            await serving(address)
+        yield RunningServer(address, process.pid)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _settings(name: str, address: str, folder: Path, running: dict[str, RunningServer]) -> dict[str, str]:
+    """The environment of a server that has its settings there."""
     match name:
         case "store":
-            async with store_process(folder, EDDYLINE_COMMON_LOG_LEVEL="WARNING") as (started, store):
-                yield RunningServer(store, started.pid)
+            own = {"EDDYLINE_COMMON_STORE_ADDRESSES": address, "EDDYLINE_STORE_DATA_DIR": str(folder)}
+            return {**own, "EDDYLINE_STORE_LISTEN": address}
         case "delivery":
-            async with delivery_at(address, running["store"].address, EDDYLINE_COMMON_LOG_LEVEL="WARNING") as started:
-                yield RunningServer(address, started.pid)
-        case _:
-            async with _peer(_command(name, binary, address, folder), address, folder) as server:
-                yield server
+            store = running["store"].address
+            return {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address}
+        case "topics":
+            port = address.rpartition(":")[2]
+            unbounded = {"TOPICS_MAX_SSE_CONNECTIONS_PER_KEY": "0", "TOPICS_MAX_INFLIGHT_PER_KEY": "0"}
+            return {"TOPICS_PORT": port, "TOPICS_DATA_DIR": str(folder), "RUST_LOG": "error", **unbounded}
+    return {}
 
 
 def _command(name: str, binary: Path, address: str, folder: Path) -> list[str]:
-    """The command line of a peer."""
+    """The command line of a server."""
     port = address.rpartition(":")[2]
     match name:
+        case "store" | "delivery":
+            return [str(binary), "-m", f"eddyline.{name}"]
         case "jetstream" | "jetstream-always":
             config = folder.with_suffix(".conf")
             sync = ', sync_interval: "always"' if name.endswith("-always") else ""
@@ -144,32 +173,6 @@ def _command(name: str, binary: Path, address: str, folder: Path) -> list[str]:
         case "topics":
             return [str(binary)]
     raise ValueError(name)
-
-
-@asynccontextmanager
-async def _peer(command: list[str], address: str, folder: Path) -> AsyncIterator[RunningServer]:
-    """A peer's process once it listens; its output goes to a file beside its directory."""
-    settings = {
-        "TOPICS_PORT": address.rpartition(":")[2],
-        "TOPICS_DATA_DIR": str(folder),
-        "TOPICS_MAX_SSE_CONNECTIONS_PER_KEY": "0",
-        "TOPICS_MAX_INFLIGHT_PER_KEY": "0",
-        "RUST_LOG": "error",
-    }
-    with folder.with_suffix(".log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **settings}, stdout=log, stderr=log)
-    try:
-        await _listens(address, process, folder.with_suffix(".log"))
-        yield RunningServer(address, process.pid)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        try:
-            async with asyncio.timeout(STOP_S_MAX):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 async def _listens(address: str, process: asyncio.subprocess.Process, log: Path) -> None:

@@ -33,6 +33,7 @@ from tests.bench.rows import (
     p14_isolation,
     p16_access,
 )
+from tests.bench.small import p21_single_appends
 from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P14": p14_isolation.measure,
     "P15": p15_spark_jobs.measure,
     "P16": p16_access.measure,
+    "P21": p21_single_appends.measure,
 }
 PEER_ROWS: dict[str, Callable[[], Awaitable[Sequence[Figure | Unmeasured]]]] = {
     "P21": p21_peer_appends.measure,

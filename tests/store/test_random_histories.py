@@ -56,13 +56,14 @@ class Machine:
         self.classes = self.random.choice(((Durability.DISK,), (Durability.DISK, Durability.FSYNC)))
         self.end: End = "kill"
         self.crashes = 0
+        self.writes_here = seed % 2 == 1
 
     async def run(self) -> None:
         """Run all lives, and a last start after which the directory is checked."""
         for _ in range(LIVES):
             await self.live()
         self.fs.crash_at = None
-        async with sim_store(self.fs, self.fold, self.clock) as link:
+        async with sim_store(self.fs, self.fold, self.clock, writes_here=self.writes_here) as link:
             await (await self._recovered(link)).upkeep()
             check_files(link, self.fs, Layout(settings().directory))
 
@@ -70,7 +71,7 @@ class Machine:
         """Start, compare, go on until the machine stops or all steps are done; then crash."""
         crash: CrashKind = self.random.choice(("kill", "power", "detach"))
         try:
-            async with sim_store(self.fs, self.fold, self.clock) as link:
+            async with sim_store(self.fs, self.fold, self.clock, writes_here=self.writes_here) as link:
                 play = await self._recovered(link)
                 for _ in range(STEPS):
                     await self._step(play)

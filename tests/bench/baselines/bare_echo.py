@@ -1,13 +1,19 @@
-"""P3's baseline: one handler that writes what it gets and fdatasyncs it on one thread, then answers. No group, no engine.
+"""The baseline of P3 and P21: handlers that write what they get and fdatasync it on one thread, then answer. No engine.
+
+`Append` takes a message a call, each with its own write, and is P3's. `AppendGroup` is the same call with group commit:
+what came during a write is the next one. `AppendStream` takes a message after another, 16 ahead of its answers, with group
+commit. All take any bytes and send them back as they are, unless these are large: answers of a store are small.
 
 Run as `python -m tests.bench.baselines.bare_echo DIRECTORY`; prints its port.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
 import grpc
 import uvloop
@@ -15,7 +21,14 @@ import uvloop
 from eddyline.store.__main__ import SWITCH_INTERVAL_S
 from eddyline.store.runtime.workers import ThreadWorker
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
 APPEND = "/bench.Echo/Append"
+APPEND_GROUP = "/bench.Echo/AppendGroup"
+APPEND_STREAM = "/bench.Echo/AppendStream"
+AHEAD_MAX = 16
+ANSWER_BYTES_MAX = 100
 FILE_BYTES = 64 << 20
 
 
@@ -28,22 +41,67 @@ class Echo:
         os.fsync(self._fd)
         self._offset = 0
         self._worker = ThreadWorker("echo")
+        self._staged: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._busy = False
 
     async def append(self, request: bytes, context: object) -> bytes:
         await self._worker.submit(partial(self._write, request))
         return request
 
-    def _write(self, data: bytes) -> None:
-        if self._offset + len(data) > FILE_BYTES:
+    async def append_group(self, request: bytes, context: object) -> bytes:
+        await self._stage(request)
+        return request[:ANSWER_BYTES_MAX]
+
+    async def stream(self, requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
+        ahead: asyncio.Queue[tuple[bytes, asyncio.Future[None]] | None] = asyncio.Queue(AHEAD_MAX)
+
+        async def read() -> None:
+            async for request in requests:
+                await ahead.put((request, self._stage(request)))
+            await ahead.put(None)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(read())
+            while (item := await ahead.get()) is not None:
+                await item[1]
+                yield item[0][:ANSWER_BYTES_MAX]
+
+    def _stage(self, data: bytes) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._staged.append((data, done))
+        if not self._busy:
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._begin)
+        return done
+
+    def _begin(self) -> None:
+        group, self._staged = self._staged, []
+        self._busy = bool(group)
+        if group:
+            written = self._worker.submit(partial(self._write, *(data for data, _ in group)))
+            written.add_done_callback(lambda _: self._end([done for _, done in group]))
+
+    def _end(self, group: Sequence[asyncio.Future[None]]) -> None:
+        for done in group:
+            if not done.done():
+                done.set_result(None)
+        self._begin()
+
+    def _write(self, *data: bytes) -> None:
+        size = sum(map(len, data))
+        if self._offset + size > FILE_BYTES:
             self._offset = 0
-        self._offset += os.pwrite(self._fd, data, self._offset)
+        self._offset += os.pwrite(self._fd, data[0] if len(data) == 1 else b"".join(data), self._offset)
         os.fdatasync(self._fd)
 
 
 async def main(directory: str) -> None:
     server = grpc.aio.server()
+    echo = Echo(os.path.join(directory, "echo"))
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-        "Append": grpc.unary_unary_rpc_method_handler(Echo(os.path.join(directory, "echo")).append)
+        "Append": grpc.unary_unary_rpc_method_handler(echo.append),
+        "AppendGroup": grpc.unary_unary_rpc_method_handler(echo.append_group),
+        "AppendStream": grpc.stream_stream_rpc_method_handler(echo.stream),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -26,9 +26,7 @@ PAIRS = [
 ONLY_ASYNCIO = {
     "Client.channel_to": "its channel belongs to the event loop",
     "Watch.aclose": "close",
-    "AppendStream.start": "of the client",
     "AppendStream.finish": "of the client",
-    "AppendStream.read_until": "of the client",
 }
 ONLY_BLOCKING = {
     "Client.close": "the end of connect's block",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import pack
 from typing import TYPE_CHECKING
 
-from eddyline.v1.log_pb2 import AppendBatch, AppendRecordsRequest, AppendStreamRequest
+from eddyline.v1.log_pb2 import AppendBatch, AppendBatches, AppendRecordsRequest, AppendStart, AppendStreamRequest
 from eddyline.v1.types_pb2 import BinaryColumn, ColumnarBatch, Record, RecordBatch
 
 if TYPE_CHECKING:
@@ -39,6 +39,21 @@ def column(*cells: bytes) -> BinaryColumn:
 def append_step(*records: Record, key: str = "") -> AppendStreamRequest:
     """A step of an append stream."""
     return AppendStreamRequest(append=AppendBatch(rows=RecordBatch(records=records), idempotency_key=key))
+
+
+def append_of(*records: Record, key: str = "", head: int | None = None) -> AppendBatch:
+    """One append of several."""
+    return AppendBatch(rows=RecordBatch(records=records), idempotency_key=key, expected_head_seq=head)
+
+
+def appends_step(*appends: AppendBatch) -> AppendStreamRequest:
+    """A step of several appends."""
+    return AppendStreamRequest(appends=AppendBatches(appends=appends))
+
+
+def independent_start(topic: str) -> AppendStreamRequest:
+    """The start of a stream whose appends do not depend on each other."""
+    return AppendStreamRequest(start=AppendStart(topic=topic, independent=True))
 
 
 def columns(**cells: Iterable[bytes]) -> ColumnarBatch:

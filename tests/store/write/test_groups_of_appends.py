@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -17,6 +18,7 @@ from eddyline.store.log.append import AppendRequest, WriterPosition
 from eddyline.store.storage.wal.wal import Wal
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.sim.faulty_fs import FaultyFs
+from tests.support.sim.fold import SimFold
 from tests.support.sim.fs import SimFs
 from tests.support.sim.worker import InlineWorker
 from tests.support.store.simulated import all_rows, append, log_topic, rows, sim_store
@@ -24,6 +26,7 @@ from tests.support.store.simulated import all_rows, append, log_topic, rows, sim
 if TYPE_CHECKING:
     from eddyline.store.log.append import Ack
     from eddyline.store.shard.shard import Shard
+    from eddyline.store.storage.wal.wal import WriteGroup
 
 LARGE = "x" * 300_000
 """More than a second group needs to begin while one is with the disk."""
@@ -172,3 +175,92 @@ async def test_append_is_as_durable_as_its_topic_was_when_it_was_staged() -> Non
         disk.next_fault("fdatasync", error=errno.EIO)
         with pytest.raises(CommitUnknown):
             await ack
+
+
+# groups that the event loop writes itself ---------------------------------------------------------------------------
+
+
+async def lone(link: Shard, count: int) -> None:
+    """Append one after the other."""
+    for number in range(count):
+        await append(link, "log", rows(str(number)))
+
+
+@pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
+async def test_lone_appends_are_written_here_once_they_come_one_by_one(
+    durability: Durability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, away = Counter[bool](), list[bool]()
+    write_now, write = Wal.write_now, Wal.write
+
+    def noted_now(wal: Wal, group: WriteGroup, *, sync: bool = False) -> bool:
+        here[sync] += 1
+        return write_now(wal, group, sync=sync)
+
+    def noted(wal: Wal, group: WriteGroup, *, sync: bool = False) -> None:
+        away.append(sync)
+        write(wal, group, sync=sync)
+
+    async with sim_store(writes_here=True) as link:
+        await log_topic(link, "log", durability)
+        await lone(link, 10)
+        monkeypatch.setattr(Wal, "write_now", noted_now)
+        monkeypatch.setattr(Wal, "write", noted)
+        await lone(link, 10)
+        assert (sum(here.values()), away) == (10, [])
+        acks = [await staged(link, "log", str(number)) for number in range(3)]
+        await asyncio.wait(acks)
+        assert len(away) == (durability is Durability.FSYNC)
+        assert [row.seq for row in await all_rows(link, "log")] == list(range(1, 24))
+
+
+@pytest.mark.parametrize("writes_here", [False, True])
+async def test_log_goes_on_over_rotations_whoever_writes(writes_here: bool) -> None:
+    fs, fold, clock = SimFs(), SimFold(0), ManualClock()
+    async with sim_store(fs, fold, clock, writes_here=writes_here, wal_file_bytes=64 << 10) as link:
+        await log_topic(link, "log", Durability.FSYNC)
+        for number in range(40):
+            await append(link, "log", rows(f"{number}" + "x" * 5_000))
+    async with sim_store(fs.reboot("kill"), fold.kill(), clock) as link:
+        assert [row.seq for row in await all_rows(link, "log")] == list(range(1, 41))
+
+
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync"])
+async def test_failure_of_a_write_here_is_its_appends_and_stops_writes(call: str) -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk, writes_here=True) as link:
+        await log_topic(link, "log", Durability.FSYNC)
+        await lone(link, 8)
+        disk.next_fault(call, error=errno.EIO)
+        with pytest.raises(CommitUnknown):
+            await append(link, "log", rows("lost"))
+        with pytest.raises(ReadOnly):
+            await append(link, "log", rows("refused"))
+
+
+async def test_shortage_in_a_write_here_is_waited_for_on_the_writers_thread() -> None:
+    disk = FaultyFs(SimFs())
+    async with sim_store(disk, writes_here=True) as link:
+        await log_topic(link, "log", Durability.FSYNC)
+        await lone(link, 8)
+        disk.next_fault("pwritev", error=errno.ENOMEM)
+        assert (await append(link, "log", rows("kept"))).last_seq == 9
+
+
+async def test_slow_write_sends_the_next_groups_to_the_writers_thread() -> None:
+    clock = ManualClock()
+    async with sim_store(clock=clock, writes_here=True) as link:
+        await log_topic(link, "log", Durability.DISK)
+        await lone(link, 8)
+        committer = link._engine.committers[0]
+        wal_write = committer.wal.write_now
+
+        def slow(group: WriteGroup, *, sync: bool = False) -> bool:
+            clock.advance(0.01)
+            return wal_write(group, sync=sync)
+
+        committer.wal.write_now = slow  # type: ignore[method-assign]
+        await lone(link, 1)
+        slow_until = clock.monotonic_s()
+        await lone(link, 20)
+        assert clock.monotonic_s() == slow_until

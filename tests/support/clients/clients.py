@@ -6,6 +6,7 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from eddyline.client.append.shared_streams import shared_streams
 from eddyline.client.connect import Client
 from eddyline.client.transport.topology import Channels, Topology
 from eddyline.core.runtime.clock import SystemClock
@@ -48,16 +49,19 @@ async def client_at(
 ) -> AsyncIterator[Client]:
     """A client of a topology's roles. None = no credentials, the system's clock, no wait between tries."""
     channels = Channels(access)
-    try:
-        yield Client(
-            topology,
-            channels=channels,
-            clock=clock if clock is not None else SystemClock(),
-            random_source=random_source if random_source is not None else NoJitter(1),
-            seeds=seeds,
-        )
-    finally:
-        await channels.close()
+    system_clock = clock if clock is not None else SystemClock()
+    async with shared_streams(system_clock) as streams:
+        try:
+            yield Client(
+                topology,
+                channels=channels,
+                clock=system_clock,
+                random_source=random_source if random_source is not None else NoJitter(1),
+                seeds=seeds,
+                streams=streams,
+            )
+        finally:
+            await channels.close()
 
 
 @asynccontextmanager

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from eddyline.core.errors import EddylineError, NotYet
 from eddyline.core.server.server import make_server
+from eddyline.core.store_link.append_steps import several_to_pb, single_to_pb
+from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, log_pb2, log_pb2_grpc, types_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from eddyline.core.store_link.append_steps import AppendOutcome
 
 Ending = EddylineError | Literal["end", "silence"]
 
@@ -102,23 +106,71 @@ class UnscriptedLog(log_pb2_grpc.LogServiceServicer):
 
 @dataclass(slots=True)
 class ScriptedLog(UnscriptedLog):
-    """Acknowledges `acks` appends of a stream, then raises `failure`, or goes on where there is none."""
+    """Acknowledges `acks` appends of a stream, then raises `failure`, or goes on where there is none.
+
+    `appends_max` 0 = a server that takes no several appends in a message. `refused`: errors by the idempotency key of the
+    append that has them, in an independent stream. While `held` is not set, nothing is answered."""
 
     acks: int = 0
     failure: EddylineError | None = None
+    appends_max: int = 0
+    refused: dict[str, EddylineError] = field(default_factory=dict)
+    held: asyncio.Event | None = None
     appends: list[log_pb2.AppendBatch] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    """Appends of each message."""
+    starts: list[log_pb2.AppendStart] = field(default_factory=list)
+    calls: list[log_pb2.AppendRecordsRequest] = field(default_factory=list)
+    """Appends that came by AppendRecords."""
+
+    async def AppendRecords(
+        self, request: log_pb2.AppendRecordsRequest, context: object
+    ) -> log_pb2.AppendRecordsResponse:
+        self.calls.append(request)
+        await self._wait()
+        if (error := self.refused.get(request.idempotency_key)) is not None:
+            raise error
+        seq = len(self.calls) + len(self.appends)
+        return log_pb2.AppendRecordsResponse(first_seq=seq, last_seq=seq, epoch=1, ts_ms=5)
 
     async def AppendStream(
         self, requests: AsyncIterator[log_pb2.AppendStreamRequest], context: object
     ) -> AsyncIterator[log_pb2.AppendStreamResponse]:
         async for request in requests:
-            if request.WhichOneof("step") != "append":
+            which = request.WhichOneof("step")
+            if which == "start":
+                self.starts.append(request.start)
+                appends_max = self.appends_max
                 continue
-            if self.failure is not None and len(self.appends) == self.acks:
-                raise self.failure
-            self.appends.append(request.append)
-            seq = len(self.appends)
-            yield log_pb2.AppendStreamResponse(first_seq=seq, last_seq=seq, epoch=1, ts_ms=5)
+            appends = request.appends.appends if which == "appends" else [request.append]
+            self.messages.append(len(appends))
+            await self._wait()
+            outcomes: list[AppendOutcome] = []
+            failure: EddylineError | None = None
+            for append in appends:
+                failure = self._failure_of(append)
+                if failure is not None and not (self.appends_max and self.starts[-1].independent):
+                    break
+                self.appends.append(append)
+                seq = len(self.appends) + len(self.calls)
+                outcomes.append(failure or AppendResult(seq, seq, 1, 5))
+                failure = None
+            if outcomes:
+                answer = several_to_pb(outcomes) if which == "appends" else single_to_pb(outcomes[0])
+                answer.appends_max = appends_max
+                appends_max = 0
+                yield answer
+            if failure is not None:
+                raise failure
+
+    def _failure_of(self, append: log_pb2.AppendBatch) -> EddylineError | None:
+        if self.failure is not None and len(self.appends) == self.acks:
+            return self.failure
+        return self.refused.get(append.idempotency_key)
+
+    async def _wait(self) -> None:
+        if self.held is not None:
+            await self.held.wait()
 
 
 @asynccontextmanager

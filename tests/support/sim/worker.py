@@ -21,9 +21,15 @@ class InlineWorker:
     before the job, as they do with a thread.
     """
 
-    def __init__(self, *, turns: int = 4) -> None:
+    def __init__(self, *, turns: int = 4, is_idle: bool = False) -> None:
+        """Make a worker; `is_idle` = it says so while it has no job, so that its caller may do a short one itself."""
         self._turns = turns
+        self._tells_idle = is_idle
         self._last: asyncio.Future[object] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._tells_idle and (self._last is None or self._last.done())
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()

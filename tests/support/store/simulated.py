@@ -115,9 +115,11 @@ async def sim_store(
     volume: str = "",
     marked: bool = True,
     tracer: Tracer = NOOP_TRACER,
+    writes_here: bool = False,
     **changes: int | str,
 ) -> AsyncIterator[Shard]:
-    """A recovered store; what is not given is new and empty. `open_fold` opens the fold, once or more often."""
+    """A recovered store; what is not given is new and empty. `open_fold` opens the fold, once or more often. `writes_here` =
+    small groups are written at once, on the loop."""
     fs = fs if fs is not None else SimFs()
     if not boot_id:
         boot_id = fs.boot_id if isinstance(fs, SimFs) else "boot"
@@ -129,7 +131,7 @@ async def sim_store(
         open_catalog=lambda must_exist: SimCatalog(sim_disk(fs), CATALOG, must_exist=must_exist),
         clock=clock or ManualClock(),
         host=SimHost(boot_id),
-        workers=new_workers(lambda name, threads: InlineWorker(), wal_shards=chosen.wal_shards),
+        workers=new_workers(lambda name, threads: InlineWorker(is_idle=writes_here), wal_shards=chosen.wal_shards),
         plan=memory_plan(chosen.memory_bytes)._replace(cache_bytes=cache_bytes),
         volume=lambda _directory: volume,
         scratch=SimScratch(),

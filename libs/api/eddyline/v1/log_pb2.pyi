@@ -268,6 +268,7 @@ class AppendStreamRequest(_message.Message):
 
     START_FIELD_NUMBER: _builtins.int
     APPEND_FIELD_NUMBER: _builtins.int
+    APPENDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___AppendStart:
         """Says what the stream appends to."""
@@ -276,17 +277,22 @@ class AppendStreamRequest(_message.Message):
     def append(self) -> Global___AppendBatch:
         """One append."""
 
+    @_builtins.property
+    def appends(self) -> Global___AppendBatches:
+        """Several appends. Not before an answer with `appends_max`: an older server ends the stream with INVALID_ARGUMENT."""
+
     def __init__(
         self,
         *,
         start: Global___AppendStart | None = ...,
         append: Global___AppendBatch | None = ...,
+        appends: Global___AppendBatches | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "start", b"start", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "appends", b"appends", "start", b"start", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "start", b"start", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "appends", b"appends", "start", b"start", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["start", "append"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["start", "append", "appends"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -301,10 +307,15 @@ class AppendStart(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     CREATE_FIELD_NUMBER: _builtins.int
+    INDEPENDENT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name. Required."""
     epoch: _builtins.int
     """Appends only to the topic of this epoch. 0 = not checked at the start; fixed from then on."""
+    independent: _builtins.bool
+    """True = appends do not depend on each other: one that fails is answered with its error, and those after it are kept. An
+    older server, whose first answer has no `appends_max`, ends the stream with the first failure all the same.
+    """
     @_builtins.property
     def create(self) -> Global___CreateIfMissing:
         """Makes the topic first if it is missing. Unset = a missing topic is NOT_FOUND."""
@@ -315,10 +326,11 @@ class AppendStart(_message.Message):
         topic: _builtins.str = ...,
         epoch: _builtins.int = ...,
         create: Global___CreateIfMissing | None = ...,
+        independent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create", b"create"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "epoch", b"epoch", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create", b"create", "epoch", b"epoch", "independent", b"independent", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -382,8 +394,36 @@ class AppendBatch(_message.Message):
 Global___AppendBatch: _TypeAlias = AppendBatch  # noqa: Y015
 
 @_typing.final
+class AppendBatches(_message.Message):
+    """Several appends of AppendStream in one message, in order. Each is atomic alone, has its own identity, conditions and
+    outcome, and is admitted and counted as if it had come alone.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPENDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def appends(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendBatch]:
+        """The appends: 1 to `appends_max` of the server's first answer (0 or more is INVALID_ARGUMENT), and at most 1 MiB in all
+        (more is `BATCH_TOO_LARGE`); send larger ones as single appends.
+        """
+
+    def __init__(
+        self,
+        *,
+        appends: _abc.Iterable[Global___AppendBatch] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appends", b"appends"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendBatches: _TypeAlias = AppendBatches  # noqa: Y015
+
+@_typing.final
 class AppendStreamResponse(_message.Message):
-    """Answer of AppendStream: one an append, in order."""
+    """Answer of AppendStream: one a step, in order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -392,8 +432,13 @@ class AppendStreamResponse(_message.Message):
     TS_MS_FIELD_NUMBER: _builtins.int
     DEDUPLICATED_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    APPENDS_MAX_FIELD_NUMBER: _builtins.int
     first_seq: _builtins.int
-    """First assigned `seq`, inclusive. 0 = known by its writer's position."""
+    """First assigned `seq`, inclusive. 0 = known by its writer's position. This and the next three fields answer a single
+    append.
+    """
     last_seq: _builtins.int
     """Last assigned `seq`, inclusive."""
     ts_ms: _builtins.int
@@ -402,6 +447,20 @@ class AppendStreamResponse(_message.Message):
     """True = an earlier append had done it."""
     epoch: _builtins.int
     """Epoch of the topic."""
+    appends_max: _builtins.int
+    """Most appends that a step may have. Set in the first answer alone. 0 there = this server takes single appends alone, and
+    no `independent`.
+    """
+    @_builtins.property
+    def error(self) -> Global___AppendError:
+        """Why a single append failed. Only in an `independent` stream. Unset = it was done."""
+
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendOutcome]:
+        """Outcomes of a step of several appends, in their order. As many as there were appends, but for the answer before the
+        failure that ends the stream, which has those before it.
+        """
+
     def __init__(
         self,
         *,
@@ -410,14 +469,113 @@ class AppendStreamResponse(_message.Message):
         ts_ms: _builtins.int = ...,
         deduplicated: _builtins.bool = ...,
         epoch: _builtins.int = ...,
+        error: Global___AppendError | None = ...,
+        outcomes: _abc.Iterable[Global___AppendOutcome] | None = ...,
+        appends_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplicated", b"deduplicated", "epoch", b"epoch", "first_seq", b"first_seq", "last_seq", b"last_seq", "ts_ms", b"ts_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appends_max", b"appends_max", "deduplicated", b"deduplicated", "epoch", b"epoch", "error", b"error", "first_seq", b"first_seq", "last_seq", b"last_seq", "outcomes", b"outcomes", "ts_ms", b"ts_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AppendStreamResponse: _TypeAlias = AppendStreamResponse  # noqa: Y015
+
+@_typing.final
+class AppendOutcome(_message.Message):
+    """Outcome of one append of several."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    LAST_SEQ_FIELD_NUMBER: _builtins.int
+    TS_MS_FIELD_NUMBER: _builtins.int
+    DEDUPLICATED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    first_seq: _builtins.int
+    """First assigned `seq`, inclusive. 0 = known by its writer's position."""
+    last_seq: _builtins.int
+    """Last assigned `seq`, inclusive."""
+    ts_ms: _builtins.int
+    """Commit time, in milliseconds since the Unix epoch."""
+    deduplicated: _builtins.bool
+    """True = an earlier append had done it."""
+    @_builtins.property
+    def error(self) -> Global___AppendError:
+        """Why it failed. Only in an `independent` stream; the other fields are unset then. Unset = it was done."""
+
+    def __init__(
+        self,
+        *,
+        first_seq: _builtins.int = ...,
+        last_seq: _builtins.int = ...,
+        ts_ms: _builtins.int = ...,
+        deduplicated: _builtins.bool = ...,
+        error: Global___AppendError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplicated", b"deduplicated", "error", b"error", "first_seq", b"first_seq", "last_seq", b"last_seq", "ts_ms", b"ts_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendOutcome: _TypeAlias = AppendOutcome  # noqa: Y015
+
+@_typing.final
+class AppendError(_message.Message):
+    """Why one append failed: what the status of AppendRecords would say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    code: _builtins.int
+    """Canonical gRPC code, e.g. 10 for ABORTED."""
+    reason: _builtins.str
+    """Stable reason, from `ErrorReason` without its prefix."""
+    message: _builtins.str
+    """What happened, for people."""
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Everything dynamic in the message, as in `google.rpc.ErrorInfo`; `retryAfterMs` where a later try may succeed."""
+
+    def __init__(
+        self,
+        *,
+        code: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "metadata", b"metadata", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendError: _TypeAlias = AppendError  # noqa: Y015
 
 @_typing.final
 class ReadRecordsRequest(_message.Message):

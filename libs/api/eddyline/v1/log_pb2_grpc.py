@@ -94,11 +94,16 @@ class LogServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AppendStream(self, request_iterator, context):
-        """Appends batches to one topic, many in flight: `start` first, then appends; one answer an append, in order.
-        Otherwise each append behaves like one of AppendRecords. The first failure ends the stream with its status:
-        all before it were acknowledged and none after it is kept (after COMMIT_UNKNOWN those in flight are unknown
-        too). The server reads at most 16 appends or 16 MiB ahead of its answers.
-        Errors: as AppendRecords; STREAM_ORDER (a first step that is not `start`, or a second `start`).
+        """Appends batches to one topic, many in flight: `start` first, then steps of one append or of several; one answer a step,
+        in order. Otherwise each append behaves like one of AppendRecords: it is atomic alone, and several in a step share only
+        the message. The first failure ends the stream with its status: all before it were acknowledged and none after it is
+        kept (after COMMIT_UNKNOWN those in flight are unknown too); where it is in a step of several, an answer with the
+        outcomes before it comes first. With `independent` a failed append is answered with its error instead, and the stream
+        goes on.
+        A server that takes several appends in a step says so in its first answer (`appends_max`); send single ones until then.
+        The server reads at most 16 steps or 16 MiB ahead of its answers.
+        Errors: as AppendRecords; STREAM_ORDER (a first step that is not `start`, or a second `start`). Whatever is no fault of
+        one append, e.g. a step that cannot be read, ends an `independent` stream too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

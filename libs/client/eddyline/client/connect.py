@@ -21,7 +21,9 @@ from eddyline.client.admin.status import role_statuses
 from eddyline.client.append.append import append_records, append_request
 from eddyline.client.append.append_run import AppendRun
 from eddyline.client.append.append_stream import AppendStream
+from eddyline.client.append.gathered_call import open_append_call
 from eddyline.client.append.key_writes import KeyWrites
+from eddyline.client.append.shared_streams import shared_streams
 from eddyline.client.read.key_reads import KeyReads
 from eddyline.client.read.read import ReadPlan, find_seq, read_log
 from eddyline.client.read.stream import StreamPlan, stream_log
@@ -40,7 +42,7 @@ from eddyline.core.model.read import ALL_RECORDS, RecordFilter
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.records.record import Op
 from eddyline.core.runtime.clock import SystemClock
-from eddyline.core.runtime.tasks import noop
+from eddyline.core.runtime.tasks import background_task, noop
 from eddyline.core.store_link.protocol import AppendResult
 from eddyline.v1 import log_pb2
 from eddyline.v1.fold_pb2_grpc import FoldServiceStub
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     import grpc
 
     from eddyline.client.admin.status import RoleStatus
+    from eddyline.client.append.shared_streams import SharedStreams
     from eddyline.client.read.stream import StreamEvent
     from eddyline.client.transport.topology import Topology
     from eddyline.client.watch.plan import Start, WatchTopic
@@ -92,11 +95,17 @@ async def connect(
     retry = Retry(system_clock, random_source=jitter)
     channels = Channels(access)
     files = access.files if access is not None else None
-    async with advising(), files.running(system_clock) if files is not None else nullcontext():
+    async with (
+        advising(),
+        files.running(system_clock) if files is not None else nullcontext(),
+        shared_streams(system_clock) as streams,
+    ):
         try:
             addresses = [part.strip() for part in address.split(",") if part.strip()]
             topology = await find_topology(channels, addresses, retry=retry, timeout_s=timeout_s)
-            yield Client(topology, channels=channels, clock=system_clock, random_source=jitter, seeds=addresses)
+            yield Client(
+                topology, channels=channels, clock=system_clock, random_source=jitter, seeds=addresses, streams=streams
+            )
         finally:
             await channels.close()
 
@@ -112,11 +121,14 @@ class Client(KeyReads, KeyWrites):
         clock: Clock,
         random_source: random.Random,
         seeds: Sequence[str] = (),
+        streams: SharedStreams | None = None,
     ) -> None:
+        """`streams` None = each append is a call of its own."""
         self._cluster = ClusterMap(topology, channels=channels, clock=clock, seeds=seeds)
         self._channels = channels
         self._clock = clock
         self._random = random_source
+        self._streams = streams
         self._retry = Retry(clock, random_source=random_source)
 
     @property
@@ -201,7 +213,8 @@ class Client(KeyReads, KeyWrites):
         traceparent: str = "",
     ) -> AppendResult:
         """Append records, all or none. With an `idempotency_key` it is repeated while the store is away.
-        A record without an op is appended to a LOG topic, and put into a KV topic.
+        A record without an op is appended to a LOG topic, and put into a KV topic. Small appends to one topic that are in
+        flight at once share messages; each has its own outcome.
 
         `expected_versions`: the version each key must have, empty = not live. `create` makes a missing topic first.
         `traceparent`: the W3C trace context that it is part of, from here to the subscribers.
@@ -218,14 +231,19 @@ class Client(KeyReads, KeyWrites):
             request.expected_versions.add(key=key, version=version)
         with kv_topic_wanted(wanted=any(record.op != Op.APPEND for record in records)):
             return await append_records(
-                self._log(topic), request, retry=self._retry, timeout_s=timeout_s, traceparent=traceparent
+                self._store(topic),
+                request,
+                retry=self._retry,
+                timeout_s=timeout_s,
+                traceparent=traceparent,
+                streams=self._streams,
             )
 
     @asynccontextmanager
     async def append_stream(
         self, topic: str, *, create: Kind | None = None, epoch: int = 0, traceparent: str = ""
     ) -> AsyncIterator[AppendStream]:
-        """Open a stream of appends to one topic, many in flight; leaving it waits for every outcome.
+        """Open a stream of appends to one topic, many in flight and in a message; leaving it waits for every outcome.
 
         `epoch`: only to the topic of this epoch; 0 = whichever it is. `traceparent`: as `append` has it, of all of
         them.
@@ -233,15 +251,16 @@ class Client(KeyReads, KeyWrites):
         Raises:
             EddylineError: what the stream failed with.
         """
-        call = self._log(topic).AppendStream(metadata=traced(traceparent))
+        call = open_append_call(self._store(topic), traced(traceparent))
         start = log_pb2.AppendStart(topic=topic, epoch=epoch)
         if create is not None:
             start.create.kind = topics.kind_to_pb(create)
         stream = AppendStream(call)
         try:
-            await stream.start(start)
-            yield stream
-            await stream.finish()
+            await stream.call.start(start)
+            async with background_task(stream.call.write_all(), stream.call.read_all(), name="append stream"):
+                yield stream
+                await stream.finish()
         finally:
             call.cancel()
 

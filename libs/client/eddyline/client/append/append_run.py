@@ -18,7 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eddyline.client.append.append_stream import IN_FLIGHT_MAX
+from eddyline.client.append.gathered_call import IN_FLIGHT_MAX
 from eddyline.client.transport.call import RETRY_CAP_S, RETRYABLE, retry_after_s
 from eddyline.core.errors import Code, EddylineError
 from eddyline.core.runtime.backoff import Backoff
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
 
-    from eddyline.client.append.append_stream import Acknowledgement, AppendStream
+    from eddyline.client.append.append_stream import AppendStream
+    from eddyline.client.append.gathered_call import Acknowledgement
     from eddyline.core.records.record import Record
     from eddyline.core.runtime.clock import Clock
 

@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from eddyline.client.append.append_stream import IN_FLIGHT_MAX
+from eddyline.client.append.gathered_call import IN_FLIGHT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from eddyline.client.append.append_run import AppendRun as AioAppendRun
     from eddyline.client.append.append_run import NumberedRecord
-    from eddyline.client.append.append_stream import Acknowledgement as AioAcknowledgement
     from eddyline.client.append.append_stream import AppendStream as AioAppendStream
+    from eddyline.client.append.gathered_call import Acknowledgement as AioAcknowledgement
     from eddyline.client.sync.loop_thread import LoopThread
     from eddyline.core.errors import EddylineError
     from eddyline.core.records.record import Record
@@ -89,7 +89,7 @@ class AppendStream:
     def append(
         self, records: Sequence[Record], *, idempotency_key: str = "", expected_head_seq: int | None = None
     ) -> Acknowledgement:
-        """Send one append; returns when it is on its way, at most 64 in flight.
+        """Send one append; returns when it is queued, at most 512 in flight.
 
         Raises:
             EddylineError: the stream has failed before. BatchTooLarge: more than 64 MiB; the stream goes on.

@@ -41,13 +41,14 @@ STREAM_RETRYABLE: Final = RETRYABLE | {Code.DEADLINE_EXCEEDED}
 Answer = TypeVar("Answer")
 
 
-def check_message(append: Message) -> None:
+def check_message(append: Message, *, around_bytes: int = 0) -> None:
     """Refuse an append that no call carries: it is stored as a whole or not at all, so it is not cut into several.
+    `around_bytes`: what the message has beside it.
 
     Raises:
         BatchTooLarge.
     """
-    size = append.ByteSize()
+    size = append.ByteSize() + around_bytes
     if size > MESSAGE_BYTES_MAX:
         raise BatchTooLarge(
             f"the append has {size} bytes as one message, at most {MESSAGE_BYTES_MAX}: append in several calls",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+from eddyline.core.errors import BatchTooLarge
 from eddyline.v1 import log_pb2
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ MessageT = TypeVar("MessageT")
 
 SPLIT_BYTES_MIN: Final = 4096
 """40 rows of 100 bytes, which take 0.1 ms as objects."""
+STEP_BYTES_MAX: Final = 1 << 20
+"""Most bytes of a step of several appends. The WAL joins no more into one frame, and appends this large do not gain from
+company. Such a step is parsed whole: at worst half a million records of two bytes, 60 MB as objects."""
 FIELDS_MAX: Final = 64
 """Each is walked in Python, at 0.5 us; an append has ten, and one for every version it expects."""
 
@@ -31,6 +35,9 @@ _VARINT: Final = 0
 _TOPIC_TAG: Final = log_pb2.AppendRecordsRequest.TOPIC_FIELD_NUMBER << 3 | _BYTES
 _COLUMNS_TAG: Final = log_pb2.AppendRecordsRequest.COLUMNS_FIELD_NUMBER << 3 | _BYTES
 _APPEND_TAG: Final = log_pb2.AppendStreamRequest.APPEND_FIELD_NUMBER << 3 | _BYTES
+_APPENDS_TAG: Final = log_pb2.AppendStreamRequest.APPENDS_FIELD_NUMBER << 3 | _BYTES
+_STEP_TAG_BYTES: Final = 5
+"""Tag and length of a step of that size."""
 _ROWS_TAG: Final = log_pb2.AppendBatch.ROWS_FIELD_NUMBER << 3 | _BYTES
 
 
@@ -60,7 +67,17 @@ def append_records_request(data: bytes) -> SplitRequest[log_pb2.AppendRecordsReq
 
 
 def append_stream_request(data: bytes) -> SplitRequest[log_pb2.AppendStreamRequest]:
-    """Parse a step of AppendStream; the rows are those of its append. Raises DecodeError."""
+    """Parse a step of AppendStream; the rows are those of its append, if it has one.
+
+    Raises:
+        DecodeError. BatchTooLarge: a step of several appends has more than `STEP_BYTES_MAX`.
+    """
+    if len(data) > STEP_BYTES_MAX + _STEP_TAG_BYTES and data[0] == _APPENDS_TAG:
+        raise BatchTooLarge(
+            f"a step of several appends has at most {STEP_BYTES_MAX} bytes, not {len(data)}: send large appends alone",
+            sizeBytes=len(data),
+            limitBytes=STEP_BYTES_MAX,
+        )
     cut = _cut_append(data)
     parse: Callable[[bytes], log_pb2.AppendStreamRequest] = log_pb2.AppendStreamRequest.FromString
     return SplitRequest(parse(data)) if cut is None else SplitRequest(parse(cut.rest), cut.rows)

@@ -31,6 +31,7 @@ from eddyline.core.runtime.tasks import run_with
 from eddyline.core.telemetry.trace_context import TRACEPARENT
 from eddyline.core.transport.cluster_check import CLUSTER_ID_KEY, forwarded_metadata
 from eddyline.core.transport.status import passed_on
+from eddyline.core.transport.stream_write import message_writer
 from eddyline.v1 import apply_pb2
 
 if TYPE_CHECKING:
@@ -243,9 +244,7 @@ def configured_shards(common: CommonSettings, access: RoleAccess) -> ShardForwar
 async def _send(
     call: grpc.aio.StreamStreamCall[bytes, bytes], messages: AsyncIterator[bytes], refused: list[EddylineError]
 ) -> None:
-    # Not `call.write`: after the owner has ended the call, that raises INTERNAL in place of the owner's status, and
-    # drops the answers that are in flight.
-    write = call._cython_call.send_serialized_message  # type: ignore[attr-defined]
+    write = message_writer(call)
     try:
         await call.wait_for_connection()
         async for message in messages:

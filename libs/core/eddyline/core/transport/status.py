@@ -23,7 +23,7 @@ from eddyline.core.advice import NOT_GRPC
 from eddyline.core.errors import CLASS_BY_REASON, Code, Deadline, EddylineError, NotReady
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 DOMAIN: Final = "eddyline"
 DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -36,6 +36,7 @@ VALUE_CHARS_MAX: Final = 2048
 
 _WIRE_CODES: Final = {code: grpc.StatusCode[code.value] for code in Code}
 _CODES: Final = {wire: code for code, wire in _WIRE_CODES.items()}
+_CODES_BY_NUMBER: Final = {wire.value[0]: code for wire, code in _CODES.items()}
 _TRANSPORT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _BROKEN_OFF: Final = ("Internal error from Core", "Received RST_STREAM")
 """Messages of grpc.aio, with INTERNAL, for a call whose connection broke while it was being written to. A defect of our
@@ -50,6 +51,15 @@ class WireStatus(NamedTuple):
     code: grpc.StatusCode
     message: str
     trailing_metadata: tuple[tuple[str, bytes], ...]
+
+
+class ErrorParts(NamedTuple):
+    """An error as plain values; `code` is the number of its canonical code."""
+
+    code: int
+    reason: str
+    message: str
+    metadata: Mapping[str, str]
 
 
 def to_status(error: EddylineError) -> WireStatus:
@@ -79,10 +89,7 @@ def unwrap(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError] = No
     message = error.details() or error.code().name
     if info is None:
         return _error_of_grpc(error.code(), message, unreachable)
-    error_class = CLASS_BY_REASON.get(info.reason)
-    if error_class is None:
-        error_class = _unknown_class(_CODES.get(error.code(), Code.INTERNAL), info.reason)
-    return error_class(message, **dict(info.metadata))
+    return _error_of_reason(_CODES.get(error.code(), Code.INTERNAL), info.reason, message, info.metadata)
 
 
 def passed_on(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError]) -> EddylineError:
@@ -92,6 +99,27 @@ def passed_on(error: grpc.aio.AioRpcError, *, unreachable: type[EddylineError]) 
     if _error_info(trailing) is not None:
         forwarded.came_as = WireStatus(error.code(), error.details() or "", trailing)
     return forwarded
+
+
+def to_parts(error: EddylineError) -> ErrorParts:
+    """Return an error as the fields of a message, for an answer that has the errors of several requests: as `to_status`,
+    with the same bounds."""
+    metadata = {key: value[:VALUE_CHARS_MAX] for key, value in error.metadata.items()}
+    return ErrorParts(_number(_WIRE_CODES[error.code]), error.reason, _cut(error.message), metadata)
+
+
+def from_parts(parts: ErrorParts) -> EddylineError:
+    """Return the error that `to_parts` took apart. An unknown code counts as INTERNAL."""
+    return _error_of_reason(
+        _CODES_BY_NUMBER.get(parts.code, Code.INTERNAL), parts.reason, parts.message, parts.metadata
+    )
+
+
+def _error_of_reason(code: Code, reason: str, message: str, metadata: Mapping[str, str]) -> EddylineError:
+    error_class = CLASS_BY_REASON.get(reason)
+    if error_class is None:
+        error_class = _unknown_class(code, reason)
+    return error_class(message, **dict(metadata))
 
 
 def _error_of_grpc(code: grpc.StatusCode, message: str, unreachable: type[EddylineError]) -> EddylineError:

@@ -23,6 +23,10 @@ T = TypeVar("T")
 class Worker(Protocol):
     """Runs blocking jobs in order."""
 
+    @property
+    def is_idle(self) -> bool:
+        """True = no job waits or runs, so that its caller may do one itself."""
+
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """Run `job` behind those before it; its result or exception comes on the loop."""
 
@@ -49,14 +53,21 @@ class ThreadWorker:
         self._jobs: SimpleQueue[_QueuedCall | None] = SimpleQueue()
         self._threads = [Thread(target=self._run, name=f"{name}_{number}", daemon=True) for number in range(threads)]
         self._is_closed = False
+        # Each count has one writer: the event loop, and the thread if there is one.
+        self._submitted = self._finished = 0
         for thread in self._threads:
             thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        return len(self._threads) == 1 and self._submitted == self._finished
 
     def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
         if self._is_closed:
             raise RuntimeError("the worker is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._submitted += 1
         self._jobs.put(_QueuedCall(job, future, loop))
         return future
 
@@ -69,19 +80,20 @@ class ThreadWorker:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if not job.future.cancelled():
-                _work(job)
-            del job  # what it holds is not kept until the next one
+            done = None if job.future.cancelled() else _work(job)
+            self._finished += 1
+            if done is not None:
+                with suppress(RuntimeError):  # the loop is closed: no caller waits any more
+                    job.loop.call_soon_threadsafe(done)
+            del job, done  # what it holds is not kept until the next one
 
 
-def _work(job: _QueuedCall) -> None:
-    done: Callable[[], None]
+def _work(job: _QueuedCall) -> Callable[[], None]:
+    """Run a job; return the callback that resolves its future, on the event loop."""
     try:
-        done = partial(_resolve, job.future, job.call())
+        return partial(_resolve, job.future, job.call())
     except BaseException as error:
-        done = partial(_reject, job.future, error)
-    with suppress(RuntimeError):  # the loop is closed: no caller waits any more
-        job.loop.call_soon_threadsafe(done)
+        return partial(_reject, job.future, error)
 
 
 def _resolve(future: asyncio.Future[Any], result: object) -> None:

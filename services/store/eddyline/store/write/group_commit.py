@@ -8,7 +8,8 @@ fdatasync that covers them; appends of EPHEMERAL topics keep their turn and are 
 
 I1: frames of one topic are passed on in the order they were staged. I2: after a failure of the disk nothing more is
 written: appends already passed to the kernel get `CommitUnknown`, appends only staged get `ReadOnly`.
-Threading: event loop; write and fdatasync run on the shard's one writer thread, which gets immutable buffers.
+Threading: event loop; write and fdatasync run on the shard's one writer thread, which gets immutable buffers. While the disk
+is fast and that thread is idle, the event loop writes small groups without sync itself, and syncs lone appends.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from eddyline.core.runtime.clock import Clock
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.stats import ShardMetrics
+    from eddyline.store.storage.wal.wal import WriteGroup
 
 JOINED_BYTES_MAX: Final = 1 << 20
 JOINED_RECORDS_MAX: Final = 4096
@@ -57,6 +59,16 @@ what a slow fdatasync takes anyway, and ten times the cost of a group of small a
 AHEAD_BYTES_MIN: Final = 256 << 10
 """Staged bytes with which a second group begins while one is being written. Fewer do better in one group, since each group
 is one fdatasync more: from 90 KB on AppendStream lost a quarter of its rate (`tests/bench/README.md`)."""
+HERE_BYTES_MAX: Final = 32 << 10
+"""Bytes of a group that may be written on the event loop: a write to the page cache takes 5 to 10 us, and the hand-over to
+the writer's thread and back 40 us of processor time and 70 of a lone append's (`tests/bench/README.md`, P21)."""
+LONE_GROUPS_MIN: Final = 4
+"""Groups of one append, one after the other, from which on such a group is synced on the event loop too: their callers wait
+for each other's answers, so the loop has nothing else to do."""
+HERE_S_MAX: Final = 0.000_4
+"""Longest write of a group; after a longer one the next `AWAY_GROUPS` go to the writer's thread, so a slow disk delays one
+call of that many. A gRPC call takes 0.5 ms of the loop."""
+AWAY_GROUPS: Final = 256
 GROUPS_UNDER_WAY_MAX: Final = 2
 """Together they have at most `GROUP_BYTES_MAX`."""
 
@@ -115,6 +127,10 @@ class GroupCommitter:
         """Bytes of the records in them."""
         self._was_written = True
         """Whether the write of the current group began."""
+        self._lone_groups = 0
+        """Groups of one append since the last other one."""
+        self._away_groups = 0
+        """Groups that still go to the writer's thread, since a write was slow."""
         self.staged_bytes = 0
         self.failed_reason = ""
         self.spare_wanted = asyncio.Event()
@@ -234,12 +250,37 @@ class GroupCommitter:
             done.set_result(0.0)
             self._add(frames, done, begun_s, is_written=False)
         elif not now:
-            self._add(synced, self._submit(partial(self.wal.write, group, sync=True)), begun_s)
+            self._add(synced, self._write(group, frames, sync=True), begun_s)
         else:
-            self._add(now, self._submit(partial(self.wal.write, group)), begun_s, is_last=not synced)
+            self._add(now, self._write(group, frames, sync=False), begun_s, is_last=not synced)
             if synced:
                 self._add(synced, self._submit(self.wal.sync), begun_s, is_first=False)
         self._taken = []
+
+    def _write(self, group: WriteGroup, frames: Sequence[CommitFrame], *, sync: bool) -> asyncio.Future[float]:
+        """Write a group on the writer's thread, or here; return the seconds that it took."""
+        if self._may_write_here(group, frames, sync=sync) and self._worker.is_idle:
+            done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+            began_s = self._clock.monotonic_s()
+            try:
+                if self.wal.write_now(group, sync=sync):
+                    done.set_result(self._clock.monotonic_s() - began_s)
+                    return done
+            except (OSError, WalFailed) as error:
+                done.set_exception(error)
+                return done
+        return self._submit(partial(self.wal.write, group, sync=sync))
+
+    def _may_write_here(self, group: WriteGroup, frames: Sequence[CommitFrame], *, sync: bool) -> bool:
+        """Return True if a group that begins is small, and the write will be short by those before it."""
+        is_lone = len(frames) == 1 and len(frames[0].appends) == 1
+        self._lone_groups = self._lone_groups + 1 if is_lone else 0
+        if self._away_groups:
+            self._away_groups -= 1
+            return False
+        if sync and self._lone_groups <= LONE_GROUPS_MIN:
+            return False
+        return sum(part.bytes for part in group.slices) <= HERE_BYTES_MAX
 
     def _submit(self, job: Callable[[], None]) -> asyncio.Future[float]:
         """Run `job` on the writer's thread; return the seconds that it took there."""
@@ -298,6 +339,8 @@ class GroupCommitter:
                 self._fail(failure_reason(error), error, step.frames, were_written=self._was_written)
             else:
                 self._hand_on(step.frames)
+                if took_s > HERE_S_MAX:
+                    self._away_groups = AWAY_GROUPS
                 if step.is_written:
                     self._measures.sync_s.observe(took_s)
                 if step.is_last:

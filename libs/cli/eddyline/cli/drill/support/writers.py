@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import random
 
     from eddyline.cli.nats.bucket import Bucket
-    from eddyline.client.append.append_stream import Acknowledgement
+    from eddyline.client.append.gathered_call import Acknowledgement
     from eddyline.client.connect import Client
     from eddyline.core.runtime.clock import Clock
 

@@ -7,8 +7,8 @@ failed write, fdatasync or rotation the WAL writes nothing more (`failed`): the 
 a second fdatasync would report success for lost pages. Reads continue. A shortage of descriptors or memory is not such a
 failure: the open or write is retried until it succeeds or until `give_up`; meanwhile `short_of` names the shortage.
 Threading: `place`, `unsynced_bytes` and `bytes_total` on the event loop, which owns positions; `write` and `sync` on one
-writer thread, which gets sealed, immutable buffers; `prepare_spare` on a background thread; `read` on any. The writer
-publishes the synced position by replacing one tuple.
+writer thread, which gets sealed, immutable buffers, or `write_now` on the event loop while that thread has no job;
+`prepare_spare` on a background thread; `read` on any. The writer publishes the synced position by replacing one tuple.
 """
 
 from __future__ import annotations
@@ -345,6 +345,34 @@ class Wal:
             self.failed = not done
         if sync:
             self.sync()
+
+    def write_now(self, group: WriteGroup, *, sync: bool = False) -> bool:
+        """As `write`, but return False where that would wait for a new file or a missing resource: nothing is written then
+        that `write` does not write again. On the event loop, while the writer thread has no job.
+
+        Raises:
+            as `write`.
+        """
+        self._check()
+        part = group.slices[0]
+        if len(group.slices) != 1 or part.number != self._written.file_number:
+            return False
+        durable = sync and self._synced.total == self._written.total
+        try:
+            write_all(self._file, part.buffers, part.offset, durable=durable)
+        except BaseException as error:
+            self.failed = not (isinstance(error, OSError) and is_shortage(error))
+            if self.failed:
+                raise
+            return False
+        self._written = _LogPoint(part.number, part.offset + part.bytes, self._written.total + part.bytes)
+        if durable:
+            self._syncs += 1
+            self._synced = self._written
+        self._report_written()
+        if sync:
+            self.sync()
+        return True
 
     def sync(self) -> None:
         """Make all written frames durable.

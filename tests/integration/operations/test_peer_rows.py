@@ -23,7 +23,7 @@ PEERS = (
     System("etcd", ("etcd",), "etcd"),
     System("topics", ("topics",), "topics"),
 )
-SYSTEMS = (STREAM, UNARY, *PEERS)
+SYSTEMS = (STREAM, UNARY, System("gathered", ("store",), "eddyline-gather"), *PEERS)
 WATCHED = (STREAM, *PEERS, System("nats_core", ("jetstream",), "nats-core"))
 CELLS = (
     Cell("append", ("append", "-in-flight", "4", "-clients", "2", "-seconds", "0.2"), SYSTEMS, (RATE, P50)),
@@ -67,5 +67,6 @@ async def test_each_load_runs_on_every_system_that_is_here(monkeypatch: pytest.M
                 assert measured[name] > 0 or metric is PROCESSOR, name
     absent = [figure for figure in figures if isinstance(figure, Unmeasured)]
     assert not [figure for figure in absent if figure.failed]
+    assert measured["append_gathered"] > 0
     names = {figure.name for figure in absent}
     assert {"append_topics", "append_topics_p50", "append_stream_to_topics", "get_unary_to_topics"} <= names

@@ -23,7 +23,8 @@ func grpcDial(address string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax), grpc.MaxCallSendMsgSize(messageBytesMax)))
 }
 
-// eddyline appends columns: by AppendRecords (eddyline-unary) or one AppendStream a client (eddyline-stream).
+// eddyline appends columns: by AppendRecords (eddyline-unary), or by one AppendStream a client with one append in each step
+// (eddyline-stream) or all that wait (eddyline-gather).
 type eddyline struct{ o *options }
 
 func (e *eddyline) createTopic() error { return e.create(pb.TopicKind_TOPIC_KIND_LOG) }
@@ -78,6 +79,10 @@ func (e *eddyline) openAppenders(int) ([]appender, error) {
 			calls[i] = &eddylineCall{eddylineBatch: newEddylineBatch(e.o), connection: connection, client: client}
 		}
 		return calls, nil
+	}
+	if e.o.system == "eddyline-gather" {
+		gather, err := newEddylineGather(e.o, connection, client)
+		return []appender{gather}, err
 	}
 	stream, err := client.AppendStream(context.Background())
 	if err != nil {

@@ -42,7 +42,7 @@ var errNone = errors.New("this system has no such call")
 
 func systemOf(o *options) (system, error) {
 	switch o.system {
-	case "eddyline-unary", "eddyline-stream":
+	case "eddyline-unary", "eddyline-stream", "eddyline-gather":
 		return &eddyline{o}, nil
 	case "jetstream", "nats-core":
 		return &jetstream{o}, nil

@@ -1,8 +1,9 @@
 """P21, against peers: durable appends (FSYNC) of one record of 100 bytes.
 
-One client with 256 appends in flight, 16 clients with one each, and a lone client. Peers sync each append too; JetStream in
-its default, which syncs every two minutes, is measured beside them. A client of etcd has its appends in flight as calls that
-share one connection. topics has HTTP/1.1 and so one append in flight for each connection.
+One client with 256 appends in flight, 16 clients with one each, and a lone client. `eddyline_gathered` sends all appends
+that wait in one step of the stream. Peers sync each append too; JetStream in its default, which syncs every two minutes, is
+measured with them. A client of etcd has its appends in flight as calls that share one connection. topics has HTTP/1.1 and
+so one append in flight on each connection.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tests.bench.peers.comparison import P50, P99, PROCESSOR, RATE, SECONDS, Cel
 if TYPE_CHECKING:
     from tests.bench.harness import Figure, Unmeasured
 
+GATHERED = System("eddyline_gathered", ("store",), "eddyline-gather")
 STREAM = System("eddyline_stream", ("store",), "eddyline-stream")
 UNARY = System("eddyline_unary", ("store",), "eddyline-unary")
 JETSTREAM_ALWAYS = System("jetstream_always", ("jetstream-always",), "jetstream")
@@ -30,7 +32,7 @@ CELLS = (
     Cell(
         "in_flight_256",
         ("append", "-in-flight", "256", "-seconds", SECONDS),
-        (STREAM, UNARY, *PEERS),
+        (GATHERED, STREAM, UNARY, *PEERS),
         (RATE, PROCESSOR),
         goals={RATE: IN_FLIGHT_RATE_MIN},
         rivals={"etcd": AHEAD, "jetstream_always": AHEAD},

@@ -164,6 +164,10 @@ BENCH_SPARK := $(if $(ROWS),$(findstring P11,$(ROWS))$(findstring P15,$(ROWS)),a
 bench: $(VENV)/$(if $(BENCH_SPARK),.spark,.test) ## Measure against baselines in the same run (ROWS=P1,P4)
 	@$(if $(BENCH_SPARK),$(WITH_JAVA)) $(BIN)/python -m tests.bench $(if $(ROWS),--rows $(ROWS))
 
+peers: $(VENV)/.test ## What P21, P22 and P23 compare with: load client and etcd into build/peers; prints what is absent
+	@tests/bench/peers/build.sh || test $$? = 77
+	@$(BIN)/python -m tests.bench.peers
+
 ## --- verify --------------------------------------------------------------------------------------------------
 lint: $(VENV)/.dev | build ## ruff, import contracts, proto format and lint
 	@$(BIN)/ruff check --quiet .
@@ -193,5 +197,5 @@ build:
 
 clean: ## Remove the environment and everything made
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-.PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-wire test-spark test-all bench lint helm-lint verify
+.PHONY: run pipeline drill clients test test-crash test-sim test-sim-long test-explore test-integration test-wire test-spark test-all bench peers lint helm-lint verify
 .PHONY: fix fmt pins clean

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from tests.bench.harness import machine
+from tests.bench.peers.rows import p21_peer_appends, p22_peer_fan_out, p23_peer_gets
 from tests.bench.rows import (
     p1_append,
     p2_rows,
@@ -36,9 +37,9 @@ from tests.bench.small import p21_single_appends, p23_gets, p24_client, p25_idle
 from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from tests.bench.harness import Figure
+    from tests.bench.harness import Figure, Unmeasured
 
 ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P1": p1_append.measure,
@@ -62,26 +63,34 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P24": p24_client.measure,
     "P25": p25_idle_role.measure,
 }
+PEER_ROWS: dict[str, Callable[[], Awaitable[Sequence[Figure | Unmeasured]]]] = {
+    "P21": p21_peer_appends.measure,
+    "P22": p22_peer_fan_out.measure,
+    "P23": p23_peer_gets.measure,
+}
+"""Against other servers (`make peers`). A row may be in both tables: against a bare handler, then against peers."""
+NAMES = sorted({*ROWS, *PEER_ROWS}, key=lambda name: int(name[1:]))
 RESULTS = Path(__file__).parent / "results"
 
 
-async def measure(rows: list[str]) -> list[Figure]:
+async def measure(rows: list[str]) -> list[Figure | Unmeasured]:
     """Each row in turn, its lines as they come."""
-    figures = []
+    figures: list[Figure | Unmeasured] = []
     for row in rows:
-        for figure in await ROWS[row]():
-            print(figure.line(), flush=True)
-            figures.append(figure)
+        for part in (ROWS.get(row), PEER_ROWS.get(row)):
+            for figure in await part() if part is not None else ():
+                print(figure.line(), flush=True)
+                figures.append(figure)
     return figures
 
 
 def main() -> int:
     """Exit status 0: measured, whatever the figures are; `short` in a line says what fell short."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--rows", default=",".join(ROWS), help="which rows, e.g. P1,P4 (default: all)")
+    parser.add_argument("--rows", default=",".join(NAMES), help="which rows, e.g. P1,P4 (default: all)")
     rows = parser.parse_args().rows.split(",")
-    if unknown := [row for row in rows if row not in ROWS]:
-        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    if unknown := [row for row in rows if row not in NAMES]:
+        parser.error(f"no row {', '.join(unknown)}; there are {', '.join(NAMES)}")
     figures = uvloop.run(measure(rows))
     RESULTS.mkdir(exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)

@@ -43,11 +43,26 @@ class Figure:
         parts = [self.row, self.name, f"value={self.value:.0f}" if self.value >= 100 else f"value={self.value:.3f}"]
         parts.append(f"unit={self.unit}")
         if self.ratio is not None:
-            parts.append(f"ratio={self.ratio:.2f}")
+            parts.append(f"ratio={self.ratio:.2f}" if self.ratio >= 0.1 else f"ratio={self.ratio:.3f}")
         if self.target is not None and self.ratio is not None:
             met = self.ratio <= self.target if self.at_most else self.ratio >= self.target
             parts += [f"target={self.target:g}", "ok" if met else "short"]
         return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A figure that a run does not have. Skipped: a peer is absent, and `reason` says how to get it; failed: its error."""
+
+    row: str
+    name: str
+    reason: str
+    failed: bool = False
+
+    def line(self) -> str:
+        """`P21 clients_16_etcd skipped reason="…"`; never `ok`."""
+        reason = self.reason.replace('"', "'").replace("\n", " ")
+        return f'{self.row} {self.name} {"failed" if self.failed else "skipped"} reason="{reason}"'
 
 
 async def nothing() -> None:

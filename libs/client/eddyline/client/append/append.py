@@ -9,7 +9,6 @@ from eddyline.client.append.columns import fill_records
 from eddyline.client.append.gathered_call import open_append_call
 from eddyline.client.append.shared_streams import append_result, may_share
 from eddyline.client.transport.call import CALL_TIMEOUT_S, call_once, check_message, traced
-
 from eddyline.v1 import log_pb2
 from eddyline.v1.log_pb2_grpc import LogServiceStub
 

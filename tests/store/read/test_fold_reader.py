@@ -293,7 +293,7 @@ async def test_read_stops_at_its_next_chunk_after_its_caller_is_cancelled() -> N
 async def test_few_live_keys_in_memory_are_read_without_the_folds_thread() -> None:
     fold = CountingFold()
     fold.is_cached = True
-    async with sim_store(fold=fold) as link:
+    async with sim_store(fold=fold, writes_here=True) as link:
         await kv_topic(link)
         await append(link, "kv", puts(("a", "1"), ("b", "2"), ("large", "x" * CACHED_BYTES_MAX)))
         page = await link.batch_get_entries("kv", [b"b", b"a", b"b"])

@@ -21,8 +21,8 @@ class InlineWorker:
     before the job, as they do with a thread.
     """
 
-    def __init__(self, *, turns: int = 4, is_idle: bool = False) -> None:
-        """Make a worker; `is_idle` = it says so while it has no job, so that its caller may do a short one itself."""
+    def __init__(self, *, turns: int = 4, is_idle: bool = True) -> None:
+        """Make a worker; not `is_idle` = it never says so, so that its caller gives it every job."""
         self._turns = turns
         self._tells_idle = is_idle
         self._last: asyncio.Future[object] | None = None

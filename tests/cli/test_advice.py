@@ -113,6 +113,11 @@ def test_delete_with_a_value_is_wrong_usage(op: str, capsys: pytest.CaptureFixtu
             "a client certificate, give --tls-cert FILE",
         ),
         ("SSL routines: TLSV1_ALERT_UNKNOWN_CA", CallerAccess(tls=ClientTls(b"", Certificate(b"", b""))), "trusts"),
+        (
+            "Unwrap failed (TSI_DATA_CORRUPTED)",
+            CallerAccess(tls=ClientTls()),
+            "client certificate, give --tls-cert FILE",
+        ),
         ("Connection refused", CallerAccess(), "try again in a moment"),
         ("connection attempt timed out", CallerAccess(tls=ClientTls()), "try again in a moment"),
     ],

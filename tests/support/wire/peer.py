@@ -64,6 +64,7 @@ class Peer:
         frames: list[Frame] = []
         while output := self.connection.take_output():
             frames += frames_of(output)
+            self.connection.refill()
         return frames
 
     def stream(self, stream_id: int) -> Http2Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import grpc
@@ -10,6 +11,7 @@ import grpc
 from eddyline.wire.transport.tls import prepare_context
 
 if TYPE_CHECKING:
+    from eddyline.wire.transport.tls import TlsSession
     from tests.support.certificates import Authority, Certificate
 
 
@@ -29,3 +31,60 @@ def client_credentials(authority: Authority, own: Certificate | None = None) -> 
     if own is None:
         return grpc.ssl_channel_credentials(ca)
     return grpc.ssl_channel_credentials(ca, own.key.read_bytes(), own.certificate.read_bytes())
+
+
+class TlsClient:
+    """The client's side of one session, on bytes."""
+
+    def __init__(self, authority: Authority, version: ssl.TLSVersion) -> None:
+        context = ssl.create_default_context(cafile=authority.own.certificate)
+        context.set_alpn_protocols(["h2"])
+        context.minimum_version = context.maximum_version = version
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self._is_done = False
+
+    def handshake(self) -> bool:
+        """Go on with it; whether there is something to send for it."""
+        if not self._is_done:
+            with suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
+                self._is_done = True
+        return bool(self._outgoing.pending)
+
+    def shake_hands(self, session: TlsSession) -> None:
+        """Do all of it."""
+        while self.handshake():
+            assert session.receive(self.output()) == b""
+            self._incoming.write(session.take_output())
+        assert session.is_open and self._is_done
+
+    def output(self) -> bytes:
+        """The bytes to send."""
+        return self._outgoing.read()
+
+    def sends(self, data: bytes) -> bytes:
+        """The records of `data`."""
+        self._tls.write(data)
+        return self.output()
+
+    def closes(self) -> bytes:
+        """The record that announces the end of this side."""
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()
+        return self.output()
+
+    def take(self, data: bytes) -> tuple[bytes, bool]:
+        """Read records: their bytes, and whether the server has announced its end."""
+        self._incoming.write(data)
+        plain = b""
+        if not self._is_done:
+            return plain, False
+        try:
+            while part := self._tls.read(1 << 18):
+                plain += part
+        except ssl.SSLWantReadError:
+            return plain, False
+        except ssl.SSLZeroReturnError:  # both sides have ended
+            pass
+        return plain, True

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eddyline.wire.calls.server import Server
+from eddyline.wire.http2 import frames
 from eddyline.wire.transport.timeouts import Timeouts
 from eddyline.wire.transport.tls import TlsFailed, TlsSession
 from tests.support.certificates import Authority
 from tests.support.hang import HANG_S
 from tests.support.wire.client import stream_stream, unary_unary, until
 from tests.support.wire.echo_server import echo_server
-from tests.support.wire.tls import client_credentials, server_context
+from tests.support.wire.fake_socket import FakeSocket
+from tests.support.wire.frames import HELLO, frames_of, request
+from tests.support.wire.tls import TlsClient, client_credentials, server_context
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,5 +134,63 @@ async def test_a_handshake_that_stops_is_cut_in_time(authority: Authority) -> No
 
 def test_bytes_that_are_not_tls_fail() -> None:
     session = TlsSession(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    assert session.receive(b"GET / HTTP/1.1\r\n\r\n") == b""
+    assert session.failure
     with pytest.raises(TlsFailed):
-        session.receive(b"GET / HTTP/1.1\r\n\r\n")
+        session.encrypt(b"x")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("end", ["close_notify", "garbage", "open"])
+@given(writes=st.lists(st.integers(1, 40_000), max_size=4), cuts=st.lists(st.integers(0, 160_000), max_size=6))
+def test_any_split_of_the_records_gives_the_same_bytes_and_the_same_end(
+    authority: Authority, version: ssl.TLSVersion, end: str, writes: list[int], cuts: list[int]
+) -> None:
+    session = TlsSession(server_context(authority.sign("server")))
+    client = TlsClient(authority, version)
+    client.shake_hands(session)
+    records = b"".join(client.sends(b"%d" % number * size) for number, size in enumerate(writes))
+    if end == "close_notify":
+        records += client.closes()
+    elif end == "garbage":
+        records += b"\x17\x03\x03\x00\x20" + bytes(32)
+    edges = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
+    received = b"".join(session.receive(records[begin:stop]) for begin, stop in pairwise(edges))
+    assert received == b"".join(b"%d" % number * size for number, size in enumerate(writes))
+    assert (session.is_closed, bool(session.failure)) == (end == "close_notify", end == "garbage")
+    assert session.is_open
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_request_that_came_with_the_end_of_a_session_is_served_and_answered(
+    authority: Authority, version: ssl.TLSVersion
+) -> None:
+    socket = FakeSocket(context=server_context(authority.sign("server")))
+    client = TlsClient(authority, version)
+    while client.handshake():
+        socket.connection.data_received(client.output())
+        client.take(b"".join(socket.transport.writes))
+        socket.transport.writes.clear()
+    socket.connection.data_received(client.sends(HELLO + request(1)) + client.closes())
+    plain, is_closed = client.take(b"".join(socket.transport.writes))
+    assert [frame.stream_id for frame in frames_of(plain) if frame.kind == frames.HEADERS] == [1, 1]
+    assert is_closed and socket.transport.is_closed and not socket.transport.is_aborted
+
+
+async def test_a_client_that_is_refused_reads_why(authority: Authority, tmp_path: Path) -> None:
+    """TLS 1.3: the client has finished when the server refuses its certificate, so all that it reads is the alert."""
+    context = server_context(authority.sign("server"), clients=authority)
+    stranger = Authority(tmp_path / "stranger").sign("stranger")
+    async with echo_server(context=lambda: context) as echo, asyncio.timeout(HANG_S):
+        for own, words in ((None, "certificate required"), (stranger, "unknown ca")):
+            client = ssl.create_default_context(cafile=authority.own.certificate)
+            client.set_alpn_protocols(["h2"])
+            if own is not None:
+                client.load_cert_chain(own.certificate, own.key)
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", echo.port, ssl=client, server_hostname="localhost"
+            )
+            with pytest.raises(ssl.SSLError, match=words):
+                await reader.read()
+            writer.close()
+        assert echo.server.counters.handshakes_failed == 2

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from eddyline.core.auth.caller_channel import CallerAccess
 
-_CLOSED: Final = ("Socket closed", "Connection reset", "Broken pipe", "_ALERT_")
+_CLOSED: Final = ("Socket closed", "Connection reset", "Broken pipe", "_ALERT_", "TSI_DATA_CORRUPTED")
 """gRPC's texts for a connection that ended before an answer came. A role with TLS ends it so if the caller uses none, and so
-does a role that requires a client certificate and gets none of its authority."""
+does a role that requires a client certificate and gets none of its authority; the last text is that of its alert."""
 _UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 _NO_TLS_THERE: Final = "WRONG_VERSION_NUMBER"
 ACCESS_FLAGS = {

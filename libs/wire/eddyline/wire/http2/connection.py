@@ -1,8 +1,9 @@
 """One server connection of HTTP/2 (RFC 9113) without I/O: bytes in, calls of a handler and bytes out.
 
 `receive` reads frames and calls the handler and its streams' handlers, directly and in order. All output goes to one list,
-which the owner takes by `take_output` and writes at once. `wake` is called when output appears outside `receive`, so the
-owner needs one write for all that happened in a turn of its loop. Time comes from `now`, in seconds.
+which the owner takes by `take_output` and writes at once; `refill` then has waiting streams send. `wake` is called when
+output appears outside `receive`, so the owner needs one write for all that happened in a turn of its loop. Time comes from
+`now`, in seconds.
 
 C1: any split of the input into calls of `receive` gives the same calls and the same output.
 C2: bytes sent never exceed the peer's windows (`stream.py`, S1), and each queued byte is sent once its windows allow it.
@@ -75,15 +76,8 @@ class Http2Connection:
 
     __slots__ = (
         *("_decoder", "_goaway_id", "_handler", "_is_awake", "_is_paused", "_output", "_output_bytes", "_reader"),
-        *(
-            "_reset_ids",
-            "assembling_bytes",
-            "failed",
-            "initial_send_window",
-            "is_draining",
-            "is_full",
-            "last_stream_id",
-        ),
+        *("_reset_ids", "assembling_bytes", "failed", "initial_send_window"),
+        *("is_draining", "is_full", "last_stream_id"),
         *("limits", "meter", "now", "peer_frame_bytes_max", "peer_header_list_bytes_max", "ready", "receive_window"),
         *("send_window", "sent_frame_bytes_max", "streams", "streams_total", "unread", "unsent_answers", "wake"),
     )
@@ -154,7 +148,7 @@ class Http2Connection:
             self._is_awake = bool(self._output)
 
     def take_output(self) -> bytes:
-        """Return all output, which the caller writes before it calls anything else. Waiting streams then fill it again."""
+        """Return all output, which the caller writes before it calls anything else, and `refill` after that."""
         output = self._output
         data = output[0] if len(output) == 1 else b"".join(output)
         output.clear()
@@ -163,9 +157,12 @@ class Http2Connection:
         self.is_full = self._is_paused
         if not self._is_paused:
             self.unsent_answers = 0
+        return data
+
+    def refill(self) -> None:
+        """Have streams that wait send. It may end the last stream of a connection that drains, and so call the handler."""
         if self.ready and not self.is_full:
             self.pump()
-        return data
 
     def pause(self) -> None:
         """Take that the socket is full."""

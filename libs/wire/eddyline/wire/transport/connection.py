@@ -103,25 +103,10 @@ class SocketConnection(asyncio.Protocol):
             return
         self._received_at_s = self._owner.loop.time()
         self._ping_at_s = 0.0
-        plain: bytes | None = data
-        if self._tls is not None:
-            plain = self._decrypt(self._tls, data)
-            if not plain:
-                return
-        assert plain is not None
-        self._owner.counters.received_bytes += len(plain)
-        had_preface = self._http2.has_preface
-        try:
-            self._http2.receive(plain)
-        except (
-            Exception
-        ) as error:  # the layer above is at fault, not the peer: this connection ends, the listener goes on
-            _LOG.exception("a connection ends by an unexpected error", exc_info=error)
-            self._http2.fail(ConnectionFailed(ErrorCode.INTERNAL_ERROR, "internal error"))
-        if not had_preface and self._http2.has_preface:
-            self._owner.on_preface(self)
-        if not self._flush_is_due:
-            self.flush()
+        if self._tls is None:
+            self._receive(data)
+        else:
+            self._receive_tls(self._tls, data)
 
     def pause_writing(self) -> None:
         self._http2.pause()
@@ -209,6 +194,8 @@ class SocketConnection(asyncio.Protocol):
         if transport is None or self._close_by_s:
             return
         self.flush()
+        if self._close_by_s:
+            return  # what was written let the last stream end
         self._close_by_s = self._owner.loop.time() + self._owner.timeouts.linger_s
         if self._tls is not None and self._tls.is_open:
             transport.write(self._tls.close())
@@ -250,22 +237,34 @@ class SocketConnection(asyncio.Protocol):
     def _begin(self) -> None:
         self._http2.begin()
 
-    def _decrypt(self, tls: TlsSession, data: bytes) -> bytes:
-        was_open = tls.is_open
+    def _receive(self, data: bytes) -> None:
+        self._owner.counters.received_bytes += len(data)
+        had_preface = self._http2.has_preface
         try:
-            plain = tls.receive(data)
-        except TlsFailed:
-            self._owner.counters.handshakes_failed += not was_open
-            self._write_raw(tls.take_output())
-            self._end_transport()
-            return b""
+            self._http2.receive(data)
+        except (
+            Exception
+        ) as error:  # the layer above is at fault, not the peer: this connection ends, the listener goes on
+            _LOG.exception("a connection ends by an unexpected error", exc_info=error)
+            self._http2.fail(ConnectionFailed(ErrorCode.INTERNAL_ERROR, "internal error"))
+        if not had_preface and self._http2.has_preface:
+            self._owner.on_preface(self)
+        if not self._flush_is_due:
+            self.flush()
+
+    def _receive_tls(self, tls: TlsSession, data: bytes) -> None:
+        was_open = tls.is_open
+        plain = tls.receive(data)
         self._write_raw(tls.take_output())
         if tls.is_open and not was_open:
             self._begin()
-        if plain is None:
+        if plain:
+            self._receive(plain)
+        if tls.failure:
+            self._owner.counters.handshakes_failed += not tls.is_open
+            self._end_transport()
+        elif tls.is_closed:
             self.close()
-            return b""
-        return plain
 
     def _end_transport(self) -> None:
         if self._transport is not None:
@@ -282,18 +281,18 @@ class SocketConnection(asyncio.Protocol):
         self.flush()
 
     def flush(self) -> None:
-        """Write the output now, in one write."""
+        """Write the output now, in one write, and have streams that wait fill it again."""
         data = self._http2.take_output()
-        if not data or self._close_by_s:
+        if self._close_by_s:
             return
-        self._owner.counters.sent_bytes += len(data)
-        if self._tls is None:
-            self._write_raw(data)
-            return
-        try:
-            self._write_raw(self._tls.encrypt(data))
-        except TlsFailed:
-            self.abort()
+        if data:
+            self._owner.counters.sent_bytes += len(data)
+            try:
+                self._write_raw(data if self._tls is None else self._tls.encrypt(data))
+            except TlsFailed:
+                self.abort()
+                return
+        self._http2.refill()
 
     def _write_raw(self, data: bytes) -> None:
         if data and self._transport is not None and not self._transport.is_closing():

@@ -2,7 +2,8 @@
 
 Rejected: the TLS transports of asyncio and uvloop. They cost 20 to 60 us a write where this costs 2 (wire prototype), and
 take one context for all connections, while a renewed certificate is a new context.
-Failure: `TlsFailed`; `take_output` then has the alert for the peer.
+Failure: `receive` sets `failure`, and `take_output` then has the alert for the peer; `encrypt` raises `TlsFailed`. gRPC's
+own core, as a client, reports such an alert as "Unwrap failed (TSI_DATA_CORRUPTED)".
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SAN_FIELDS: Final = {"DNS": "peer_dns", "URI": "peer_uri", "IP Address": "peer_
 
 
 class TlsFailed(Exception):
-    """The handshake failed, the client speaks no HTTP/2, or bytes are not TLS."""
+    """Nothing can be sent: the session is over."""
 
 
 def prepare_context(context: ssl.SSLContext) -> ssl.SSLContext:
@@ -34,7 +35,7 @@ def prepare_context(context: ssl.SSLContext) -> ssl.SSLContext:
 class TlsSession:
     """The server's side of one session."""
 
-    __slots__ = ("_incoming", "_outgoing", "_tls", "is_open")
+    __slots__ = ("_incoming", "_outgoing", "_tls", "failure", "is_closed", "is_open")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -42,28 +43,30 @@ class TlsSession:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.is_open = False
         """The handshake is done, and the client speaks HTTP/2."""
+        self.is_closed = False
+        """The client has announced the end of its side (`close_notify`)."""
+        self.failure = ""
+        """Why the session is over: the handshake failed, the client speaks no HTTP/2, or bytes are not TLS."""
 
-    def receive(self, data: bytes) -> bytes | None:
-        """Return the plain bytes that came with `data`; None = the client has closed its side.
-
-        Raises:
-            TlsFailed: the session is over.
-        """
+    def receive(self, data: bytes) -> bytes:
+        """Return the plain bytes that came with `data`, also with the end of a session: `is_closed`, `failure`."""
         self._incoming.write(data)
         parts: list[bytes] = []
         try:
             if not self.is_open:
                 self._tls.do_handshake()
                 if self._tls.selected_alpn_protocol() != ALPN_HTTP2:
-                    raise TlsFailed("the client did not ask for HTTP/2")
+                    self.failure = "the client did not ask for HTTP/2"
+                    return b""
                 self.is_open = True
             while part := self._tls.read(READ_BYTES):
                 parts.append(part)
+            self.is_closed = True
         except ssl.SSLWantReadError:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            pass
         except ssl.SSLError as error:
-            raise TlsFailed(error.reason or str(error)) from None
-        return None
+            self.failure = error.reason or str(error)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def encrypt(self, data: bytes) -> bytes:
         """Return the bytes to send for `data`.

@@ -11,16 +11,23 @@ import os
 import platform
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eddyline.v1 import cluster_pb2, cluster_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     import grpc
 
-ROUNDS = 5
+Key = TypeVar("Key")
+Result = TypeVar("Result")
+
+ROUNDS = int(os.environ.get("EDDYLINE_BENCH_ROUNDS") or 5)
+"""Rounds that count."""
+SECONDS_USUAL = 2.0
+SECONDS = float(os.environ.get("EDDYLINE_BENCH_SECONDS") or SECONDS_USUAL)
+"""Of a round's load, where a row's load has a time; `scaled` for counts."""
 IDLE_LOOKS = 5
 IDLE_LOOK_S = 0.15
 """Longer together than the pause between two rounds of the store's own work."""
@@ -65,8 +72,28 @@ class Unmeasured:
         return f'{self.row} {self.name} {"failed" if self.failed else "skipped"} reason="{reason}"'
 
 
+def scaled(count: int, *, multiple_of: int = 1) -> int:
+    """A round's count of appends or calls, which is meant for the usual seconds, for fewer or more of them."""
+    return max(round(count * SECONDS / SECONDS_USUAL / multiple_of), 1) * multiple_of
+
+
 async def nothing() -> None:
     """No preparation."""
+
+
+async def in_turn(
+    works: Mapping[Key, Callable[[], Awaitable[Result]]],
+    *,
+    rounds: int = ROUNDS,
+    prepare: Callable[[], Awaitable[None]] = nothing,
+) -> dict[Key, list[Result]]:
+    """Run all works `rounds` times in turn, after one warm-up each, `prepare` before each; the results of each."""
+    seen: dict[Key, list[Result]] = {key: [] for key in works}
+    for _ in range(rounds + 1):
+        for key, work in works.items():
+            await prepare()
+            seen[key].append(await work())
+    return {key: results[1:] for key, results in seen.items()}
 
 
 async def alternate(
@@ -77,13 +104,8 @@ async def alternate(
     prepare: Callable[[], Awaitable[None]] = nothing,
 ) -> tuple[float, float]:
     """Measure both in turn, one warm-up each first, `prepare` before each; their medians."""
-    ours_seen, baseline_seen = [], []
-    for _ in range(rounds + 1):
-        await prepare()
-        ours_seen.append(await ours())
-        await prepare()
-        baseline_seen.append(await baseline())
-    return statistics.median(ours_seen[1:]), statistics.median(baseline_seen[1:])
+    ours_seen, baseline_seen = (await in_turn({0: ours, 1: baseline}, rounds=rounds, prepare=prepare)).values()
+    return statistics.median(ours_seen), statistics.median(baseline_seen)
 
 
 async def until_idle(channel: grpc.aio.Channel) -> None:

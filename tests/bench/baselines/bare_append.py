@@ -1,7 +1,7 @@
-"""P1's baseline: a bare grpc.aio handler for the same messages. No engine.
+"""P1's baseline: bare handlers for the same messages, coroutines on either wire. No engine.
 
 It parses what a store parses, group-commits the message bytes with writev and fdatasync on one thread, and acknowledges.
-Run as `python -m tests.bench.baselines.bare_append DIRECTORY`; prints its port.
+Run as `python -m tests.bench.baselines.bare_append WIRE DIRECTORY`; prints its port.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import grpc
 import uvloop
 
 from eddyline.v1 import log_pb2
+from tests.bench.baselines.bare_wire import make_server, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from tests.bench.baselines.bare_wire import Handlers
 
 MESSAGE_BYTES = 64 << 20
 WINDOW = 16
@@ -90,7 +93,7 @@ class BareLog:
                 await done
                 yield log_pb2.AppendStreamResponse()
 
-    def handlers(self) -> grpc.GenericRpcHandler:
+    def handlers(self) -> Handlers:
         """The two calls of LogService, no more of it."""
         unary: grpc.RpcMethodHandler[log_pb2.AppendRecordsRequest, log_pb2.AppendRecordsResponse]
         unary = grpc.unary_unary_rpc_method_handler(
@@ -102,23 +105,18 @@ class BareLog:
         stream = grpc.stream_stream_rpc_method_handler(
             self.AppendStream, log_pb2.AppendStreamRequest.FromString, log_pb2.AppendStreamResponse.SerializeToString
         )
-        return grpc.method_handlers_generic_handler(
-            "eddyline.v1.LogService", {"AppendRecords": unary, "AppendStream": stream}
-        )
+        return {"AppendRecords": unary, "AppendStream": stream}
 
 
-async def main(directory: str) -> None:
+async def main(wire: str, directory: str) -> None:
     options = [("grpc.max_receive_message_length", MESSAGE_BYTES), ("grpc.max_send_message_length", MESSAGE_BYTES)]
-    server = grpc.aio.server(options=options)
-    commit = GroupCommit(os.path.join(directory, "bare.wal"))
-    server.add_generic_rpc_handlers((BareLog(commit).handlers(),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
+    server = make_server(wire, options=options)
+    commit = GroupCommit(os.path.join(directory, f"bare-{wire}.wal"))
+    await serve(server, {"eddyline.v1.LogService": BareLog(commit).handlers()})
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(commit.run())
         await server.wait_for_termination()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1]))
+    uvloop.run(main(*sys.argv[1:]))

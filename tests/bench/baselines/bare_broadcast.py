@@ -1,7 +1,7 @@
-"""P6's and P7's baseline: a bare grpc.aio server that sends the same frames to every stream. No topics, no cursors.
+"""P6's and P7's baseline: coroutines on either wire that send the same frames to every stream. No topics, no cursors.
 
-`python -m tests.bench.baselines.bare_broadcast FRAMES`: a file of frames, each after its length in 4 bytes, little-endian;
-the first goes to a stream when it opens, the others to all streams when GO is called. Prints its port.
+`python -m tests.bench.baselines.bare_broadcast WIRE FRAMES`: a file of frames, each after its length in 4 bytes, little-
+endian; the first goes to a stream when it opens, the others to all streams when GO is called. Prints its port.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 import uvloop
 
+from tests.bench.baselines.bare_wire import make_server, serve
 from tests.bench.watch_readers import WATCH
 
 if TYPE_CHECKING:
@@ -66,23 +67,20 @@ class Broadcast:
             yield frame
 
 
-async def main(path: Path) -> None:
+async def main(wire: str, path: Path) -> None:
     """Serve until stopped."""
     broadcast = Broadcast(read_frames(path))
     pending = ("grpc.server.max_pending_requests", "grpc.server.max_pending_requests_hard_limit")
-    server = grpc.aio.server(options=[(name, STREAMS_MAX) for name in pending])
-    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-        WATCH: grpc.unary_stream_rpc_method_handler(broadcast.watch),
-        GO: grpc.unary_unary_rpc_method_handler(broadcast.go),
-    }
-    for path_of, handler in handlers.items():
+    server = make_server(wire, options=[(name, STREAMS_MAX) for name in pending])
+    watch: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_stream_rpc_method_handler(broadcast.watch)
+    go: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(broadcast.go)
+    services = {}
+    for path_of, handler in ((WATCH, watch), (GO, go)):
         service, _, method = path_of[1:].partition("/")
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
+        services[service] = {method: handler}
+    await serve(server, services)
     await server.wait_for_termination()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1])))
+    uvloop.run(main(sys.argv[1], Path(sys.argv[2])))

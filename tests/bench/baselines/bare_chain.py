@@ -1,7 +1,8 @@
 """P4's baseline: the same hops, bare. JetStream ordered consumer -> unary call -> server stream -> server stream.
 
-Four processes as in the cluster, raw bytes, no WAL, no fold, no cursors. `python -m tests.bench.baselines.bare_chain ROLE
-…`: `store`; `delivery STORE`; `ingest STORE NATS SUBJECT`. Servers print their port.
+Four processes as in the cluster, raw bytes, no WAL, no fold, no cursors. `python -m tests.bench.baselines.bare_chain WIRE
+ROLE …`: `store`; `delivery STORE`; `ingest STORE NATS SUBJECT`. Servers print their port. Handlers are coroutines on either
+wire.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import grpc
 import nats
 import uvloop
 from nats.js.api import DeliverPolicy
+
+from tests.bench.baselines.bare_wire import make_server
+from tests.bench.baselines.bare_wire import serve as serve_handlers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,26 +53,23 @@ class FanOut:
             self._queues.discard(queue)
 
 
-async def serve(fan_out: FanOut) -> grpc.aio.Server:
-    server = grpc.aio.server()
+async def serve(wire: str, fan_out: FanOut) -> grpc.aio.Server:
+    server = make_server(wire)
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "Apply": grpc.unary_unary_rpc_method_handler(fan_out.apply),
         "Watch": grpc.unary_stream_rpc_method_handler(fan_out.watch),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Chain", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
+    await serve_handlers(server, {"bench.Chain": handlers})
     return server
 
 
-async def store() -> None:
-    await (await serve(FanOut())).wait_for_termination()
+async def store(wire: str) -> None:
+    await (await serve(wire, FanOut())).wait_for_termination()
 
 
-async def delivery(store_address: str) -> None:
+async def delivery(wire: str, store_address: str) -> None:
     fan_out = FanOut()
-    server = await serve(fan_out)
+    server = await serve(wire, fan_out)
     async with grpc.aio.insecure_channel(store_address) as channel:
         watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(WATCH)
         async for frame in watch(b""):
@@ -98,10 +99,10 @@ async def ingest(store_address: str, nats_url: str, subject: str) -> None:
 
 
 if __name__ == "__main__":
-    role, *arguments = sys.argv[1:]
+    wire_name, role, *arguments = sys.argv[1:]
     if role == "store":
-        uvloop.run(store())
+        uvloop.run(store(wire_name))
     elif role == "delivery":
-        uvloop.run(delivery(*arguments))
+        uvloop.run(delivery(wire_name, *arguments))
     else:
         uvloop.run(ingest(*arguments))

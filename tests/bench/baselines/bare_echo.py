@@ -4,7 +4,8 @@
 what came during a write is the next one. `AppendStream` takes a message after another, 16 ahead of its answers, with group
 commit. All take any bytes and send them back as they are, unless these are large: answers of a store are small.
 
-Run as `python -m tests.bench.baselines.bare_echo DIRECTORY`; prints its port.
+On our own wire `AppendStream` takes each message without a coroutine, as a store does; the others are coroutines on both.
+Run as `python -m tests.bench.baselines.bare_echo WIRE DIRECTORY`; prints its port.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import uvloop
 
 from eddyline.store.__main__ import SWITCH_INTERVAL_S
 from eddyline.store.runtime.workers import ThreadWorker
+from tests.bench.baselines.bare_wire import make_server, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from eddyline.wire.calls.context import WireContext
 
 APPEND = "/bench.Echo/Append"
 APPEND_GROUP = "/bench.Echo/AppendGroup"
@@ -66,6 +70,37 @@ class Echo:
                 await item[1]
                 yield item[0][:ANSWER_BYTES_MAX]
 
+    async def quick_stream(self, _requests: object, context: WireContext) -> None:
+        """The same on our own wire; groups are answered in order, so each answer is sent as its group ends."""
+        call, ended = context.call, asyncio.Event()
+        ahead, is_paused, is_last = 0, False, False
+
+        def take(message: bytes) -> bool:
+            nonlocal ahead, is_paused
+            ahead += 1
+            self._stage(message).add_done_callback(lambda _: answer(message))
+            is_paused = ahead >= AHEAD_MAX
+            return not is_paused
+
+        def answer(message: bytes) -> None:
+            nonlocal ahead, is_paused
+            ahead -= 1
+            call.send(message[:ANSWER_BYTES_MAX])
+            if is_paused:
+                is_paused = False
+                call.resume()
+            if is_last and not ahead:
+                ended.set()
+
+        def end() -> None:
+            nonlocal is_last
+            is_last = True
+            if not ahead:
+                ended.set()
+
+        call.receive(take, end)
+        await ended.wait()
+
     def _stage(self, data: bytes) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._staged.append((data, done))
@@ -95,21 +130,19 @@ class Echo:
         os.fdatasync(self._fd)
 
 
-async def main(directory: str) -> None:
-    server = grpc.aio.server()
-    echo = Echo(os.path.join(directory, "echo"))
+async def main(wire: str, directory: str) -> None:
+    server = make_server(wire)
+    echo = Echo(os.path.join(directory, f"echo-{wire}"))
+    stream = echo.quick_stream if wire == "own" else echo.stream
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         "Append": grpc.unary_unary_rpc_method_handler(echo.append),
         "AppendGroup": grpc.unary_unary_rpc_method_handler(echo.append_group),
-        "AppendStream": grpc.stream_stream_rpc_method_handler(echo.stream),
+        "AppendStream": grpc.stream_stream_rpc_method_handler(stream),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
+    await serve(server, {"bench.Echo": handlers})
     await server.wait_for_termination()
 
 
 if __name__ == "__main__":
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    uvloop.run(main(sys.argv[1]))
+    uvloop.run(main(*sys.argv[1:]))

@@ -1,8 +1,9 @@
 """P1: durable append (FSYNC, LOG topic, null keys), 1 000 records of 100 bytes a batch, over gRPC.
 
-AppendStream with 8 in flight, and AppendRecords from 8 callers, against the same messages at a bare handler that
-group-commits them (`bare_append`). Beside it, for the eye: writev and fdatasync alone, and JetStream's asynchronous
-publish of single messages of the same size with this language's client, which is what a producer would do without us.
+AppendStream with 8 in flight, and AppendRecords from 8 callers, on each wire against the same messages at a bare handler
+that group-commits them (`bare_append`). Sides: `tests.bench.sides`. Beside it, for the eye: writev and fdatasync alone, and
+JetStream's asynchronous publish of single messages of the same size with this language's client, which is what a producer
+would do without us.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import statistics
 import tempfile
 import time
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,21 +24,25 @@ import numpy as np
 from nats.js.api import StorageType, StreamConfig
 
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
-from tests.bench.harness import ROUNDS, Figure, alternate, until_idle
-from tests.support.cluster.processes import bare_server, nats_server, store_server
+from tests.bench.harness import ROUNDS, Figure, in_turn, scaled, until_idle
+from tests.bench.sides import NOT_WORSE_MIN, bare_processes, our_sides, side_figures
+from tests.support.cluster.processes import nats_server, store_process
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.bench.sides import Side
 
 TOPIC = "bench"
 RECORDS = 1_000
 RECORD_BYTES = 100
 IN_FLIGHT = 8
-BATCHES = 1_500
+BATCHES = scaled(1_504, multiple_of=IN_FLIGHT)
 TARGET = 0.7
-BURST_ROUNDS = 8
-"""Rounds of 150 MB after which a store no longer puts its own work off: from there on it seals as fast as it appends."""
-JETSTREAM_MESSAGES = 40_000
+BURST_ROUNDS = -(-12_000 // BATCHES)
+"""Rounds, 1.2 GB together, after which a store no longer puts its own work off: from there on it seals as fast as it
+appends."""
+JETSTREAM_MESSAGES = scaled(40_000)
 JETSTREAM_PENDING = 4_096
 JETSTREAM_STALL_S = 5.0
 OPTIONS = [("grpc.max_send_message_length", 64 << 20), ("grpc.max_receive_message_length", 64 << 20)]
@@ -121,35 +127,58 @@ async def jetstream_publish(url: str) -> float:
 async def measure() -> list[Figure]:
     """The row's figures."""
     with tempfile.TemporaryDirectory() as directory:
-        async with (
-            store_server(Path(directory) / "store") as store,
-            bare_server("tests.bench.baselines.bare_append", directory) as bare,
-            grpc.aio.insecure_channel(store, options=OPTIONS) as store_channel,
-            grpc.aio.insecure_channel(bare, options=OPTIONS) as bare_channel,
-        ):
-            await create_topic(store_channel)
-            ours, other = log_pb2_grpc.LogServiceStub(store_channel), log_pb2_grpc.LogServiceStub(bare_channel)
-            append = log_pb2.AppendBatch(columns=columns())
-            idle = partial(until_idle, store_channel)
-            stream = await alternate(
-                lambda: stream_round(ours, TOPIC, append), lambda: stream_round(other, TOPIC, append), prepare=idle
-            )
-            request = log_pb2.AppendRecordsRequest(topic=TOPIC, columns=columns())
-            unary = await alternate(
-                lambda: unary_round(ours, request), lambda: unary_round(other, request), prepare=idle
-            )
-            for _ in range(BURST_ROUNDS):
-                await stream_round(ours, TOPIC, append)
-            sustained = statistics.median([await stream_round(ours, TOPIC, append) for _ in range(ROUNDS)])
+        async with AsyncExitStack() as stack:
+            channels: dict[Side, grpc.aio.Channel] = {}
+            for side in our_sides():
+                folder = Path(directory, side.name)
+                opened = await stack.enter_async_context(store_process(folder, python=side.python, **side.settings))
+                channels[side] = await stack.enter_async_context(grpc.aio.insecure_channel(opened[1], options=OPTIONS))
+                await create_topic(channels[side])
+            running = await stack.enter_async_context(bare_processes("tests.bench.baselines.bare_append", directory))
+            for side, bare in running.items():
+                channel = grpc.aio.insecure_channel(bare.address, options=OPTIONS)
+                channels[side] = await stack.enter_async_context(channel)
+            figures = await _measured(channels)
         alone = disk_alone(directory)
         async with nats_server(Path(directory)) as url:
             published = await jetstream_publish(url)
     return [
-        Figure("P1", "append_stream", stream[0], "records/s", stream[0] / stream[1], TARGET),
-        Figure("P1", "append_stream_bare", stream[1], "records/s"),
-        Figure("P1", "append_stream_sealing", sustained, "records/s", sustained / stream[1]),
-        Figure("P1", "append_records", unary[0], "records/s", unary[0] / unary[1], TARGET),
-        Figure("P1", "append_records_bare", unary[1], "records/s"),
+        *figures,
         Figure("P1", "disk_alone", alone, "records/s"),
         Figure("P1", "jetstream_publish_async", published, "records/s"),
     ]
+
+
+async def idle(channels: dict[Side, grpc.aio.Channel]) -> None:
+    """Wait until all stores are."""
+    async with asyncio.TaskGroup() as tasks:
+        for side, channel in channels.items():
+            if not side.is_bare:
+                tasks.create_task(until_idle(channel))
+
+
+async def _measured(channels: dict[Side, grpc.aio.Channel]) -> list[Figure]:
+    """Both calls on all sides in turn; then rates of our stream while every record is sealed."""
+    stubs = {side: log_pb2_grpc.LogServiceStub(channel) for side, channel in channels.items()}
+    append = log_pb2.AppendBatch(columns=columns())
+    request = log_pb2.AppendRecordsRequest(topic=TOPIC, columns=append.columns)
+    calls: dict[str, Callable[[log_pb2_grpc.LogServiceStub], Awaitable[float]]] = {
+        "append_stream": lambda stub: stream_round(stub, TOPIC, append),
+        "append_records": lambda stub: unary_round(stub, request),
+    }
+    figures: list[Figure] = []
+    medians: dict[str, dict[Side, float]] = {}
+    for name, call in calls.items():
+        seen = await in_turn(
+            {side: partial(call, stub) for side, stub in stubs.items()}, prepare=partial(idle, channels)
+        )
+        medians[name] = {side: statistics.median(rates) for side, rates in seen.items()}
+        figures += side_figures("P1", name, "records/s", medians[name], target=TARGET, not_worse=NOT_WORSE_MIN)
+    sustained = {side: rate for side, rate in medians["append_stream"].items() if side.is_bare}
+    for side, stub in stubs.items():
+        if not side.is_bare:
+            for _ in range(BURST_ROUNDS):
+                await stream_round(stub, TOPIC, append)
+            sustained[side] = statistics.median([await stream_round(stub, TOPIC, append) for _ in range(ROUNDS)])
+    sealing = side_figures("P1", "append_stream_sealing", "records/s", sustained, not_worse=NOT_WORSE_MIN)
+    return [*figures, *(figure for figure in sealing if "bare" not in figure.name)]

@@ -1,8 +1,9 @@
-"""P4: from a NATS put to a gRPC subscriber, at 1 000/s and 20 000/s, against the same hops bare (`bare_chain`).
+"""P4: from a NATS put to a gRPC subscriber, at 1 000/s and 20 000/s, on each wire against the same hops bare (`bare_chain`).
 
 Every value begins with the time it was sent, by the clock of this process, which also receives. Puts go to the bucket's
-subjects as plain publishes, so that the writer keeps its pace. Each chain has a bucket of its own and is idle in the other's
-rounds, which are taken in turn. With `EDDYLINE_BENCH_HOPS=1` the row also shows where the time goes (`hop_times`).
+subjects as plain publishes, so that the writer keeps its pace. Each chain has a bucket of its own and is idle in the others'
+rounds, which are taken in turn. Sides: `tests.bench.sides`. With `EDDYLINE_BENCH_HOPS=1` the row also shows where the time
+goes (`hop_times`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import struct
 import tempfile
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,24 +25,32 @@ from nats.js.api import KeyValueConfig
 from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, types_pb2
 from tests.bench import hop_times
 from tests.bench.baselines.bare_chain import WATCH
-from tests.bench.harness import Figure
-from tests.support.cluster.processes import bare_chain, delivery_server, ingest_server, nats_server, store_server
+from tests.bench.harness import SECONDS as LOAD_SECONDS
+from tests.bench.harness import SECONDS_USUAL, Figure, in_turn
+from tests.bench.sides import bare_sides, our_sides, side_figures
+from tests.support.cluster.processes import (
+    bare_chain,
+    delivery_at,
+    free_address,
+    ingest_process,
+    nats_server,
+    store_process,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nats.aio.client import Client
 
-BUCKET = "bench"
-BARE_BUCKET = "bare"
+    from tests.bench.sides import Side
+
 KEYS = 1_000
 HISTORY = 64
 """Versions of a key that buckets keep: with one alone, a chain 50 ms late at 20 000/s misses what was overwritten."""
 VALUE_BYTES = 100
-SECONDS = 3
+SECONDS = 3 * LOAD_SECONDS / SECONDS_USUAL
 TICK_S = 0.002
 RATES = (1_000, 20_000)
-ROUNDS = 5
 DRAIN_S = 10
 STAMP = struct.Struct("<q")
 P50_RATIO_MAX = 1.5
@@ -93,9 +103,9 @@ async def bare_values(address: str) -> AsyncIterator[bytes]:
             yield frame
 
 
-async def watched_values(address: str) -> AsyncIterator[bytes]:
+async def watched_values(bucket: str, address: str) -> AsyncIterator[bytes]:
     async with grpc.aio.insecure_channel(address) as channel:
-        topic = delivery_pb2.WatchTopic(topic=BUCKET, point=delivery_pb2.START_POINT_TAIL)
+        topic = delivery_pb2.WatchTopic(topic=bucket, point=delivery_pb2.START_POINT_TAIL)
         request = delivery_pb2.WatchTopicsRequest(topics=[topic], format=types_pb2.BATCH_FORMAT_COLUMNS)
         async for frame in delivery_pb2_grpc.DeliveryServiceStub(channel).WatchTopics(request):
             if frame.WhichOneof("frame") == "columns":
@@ -103,38 +113,55 @@ async def watched_values(address: str) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def cluster(directory: Path) -> AsyncIterator[tuple[Client, str, str]]:
-    """NATS, our roles and the bare chain side by side: the client, our delivery's address, the bare one's."""
+async def chains(directory: Path) -> AsyncIterator[tuple[Client, dict[Side, str]]]:
+    """NATS, and for each side its roles or bare hops and a bucket of its name: the client, the address of each last hop."""
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(nats_server(directory))
         client = await nats.connect(url)
         stack.push_async_callback(client.close)
-        for bucket in (BUCKET, BARE_BUCKET):
-            await client.jetstream().create_key_value(KeyValueConfig(bucket=bucket, history=HISTORY))
-        store = await stack.enter_async_context(store_server(directory / "store"))
-        await stack.enter_async_context(ingest_server(store, url, directory, BUCKET))
-        ours = await stack.enter_async_context(delivery_server(store))
-        bare = await stack.enter_async_context(bare_chain(url, f"$KV.{BARE_BUCKET}.>"))
-        yield client, ours, bare
+        ends: dict[Side, str] = {}
+        for side in (*our_sides(), *bare_sides()):
+            (directory / side.name).mkdir()
+            await client.jetstream().create_key_value(KeyValueConfig(bucket=side.name, history=HISTORY))
+            if side.is_bare:
+                ends[side] = await stack.enter_async_context(bare_chain(side.wire, url, f"$KV.{side.name}.>"))
+            else:
+                ends[side] = await stack.enter_async_context(roles(side, url, directory / side.name))
+        yield client, ends
+
+
+@asynccontextmanager
+async def roles(side: Side, url: str, folder: Path) -> AsyncIterator[str]:
+    """A store, an ingest of the bucket of the side's name, and a delivery; the delivery's address."""
+    settings, watched = side.settings, free_address()
+    async with (
+        store_process(folder / "store", python=side.python, **settings) as (_, store),
+        ingest_process(store, url, folder, side.name, python=side.python, **settings),
+        delivery_at(watched, store, python=side.python, **settings),
+    ):
+        yield watched
 
 
 async def measure() -> list[Figure]:
     """The row's figures."""
     figures = []
     with tempfile.TemporaryDirectory() as directory:
-        async with cluster(Path(directory)) as (client, ours, bare):
+        async with chains(Path(directory)) as (client, ends):
             for rate in RATES:
-                ours_seen, bare_seen = [], []
-                for _ in range(ROUNDS):
-                    ours_seen.append(await round_of(client, BUCKET, rate, watched_values(ours)))
-                    bare_seen.append(await round_of(client, BARE_BUCKET, rate, bare_values(bare)))
-                p50, p99 = _medians(ours_seen)
-                bare_p50, bare_p99 = _medians(bare_seen)
+                works: dict[Side, Callable[[], Awaitable[list[float]]]] = {
+                    side: partial(_latencies, client, side, address, rate) for side, address in ends.items()
+                }
+                seen = await in_turn(works)
+                p50 = {side: _percentile(rounds, 50) for side, rounds in seen.items()}
+                p99 = {side: _percentile(rounds, 99) for side, rounds in seen.items()}
+                figures += side_figures("P4", f"p50_at_{rate}", "ms", p50, target=P50_RATIO_MAX, at_most=True)
                 figures += [
-                    Figure("P4", f"p50_at_{rate}", p50, "ms", p50 / bare_p50, P50_RATIO_MAX, at_most=True),
-                    Figure("P4", f"p99_to_p50_at_{rate}", p99, "ms", p99 / p50, P99_RATIO_MAX, at_most=True),
-                    Figure("P4", f"bare_p50_at_{rate}", bare_p50, "ms"),
-                    Figure("P4", f"bare_p99_at_{rate}", bare_p99, "ms", bare_p99 / bare_p50),
+                    Figure(
+                        *("P4", f"p99_to_p50_at_{rate}_{side.name}", p99[side], "ms", p99[side] / p50[side]),
+                        target=None if side.is_bare else P99_RATIO_MAX,
+                        at_most=True,
+                    )
+                    for side in p99
                 ]
     if hop_times.IS_WANTED:
         with tempfile.TemporaryDirectory() as directory:
@@ -142,8 +169,11 @@ async def measure() -> list[Figure]:
     return figures
 
 
-def _medians(rounds: list[list[float]]) -> tuple[float, float]:
-    """Median over rounds of p50 and p99, in ms."""
-    halves = [seen[len(seen) // 2] for seen in rounds]
-    tails = [seen[len(seen) * 99 // 100] for seen in rounds]
-    return statistics.median(halves), statistics.median(tails)
+async def _latencies(client: Client, side: Side, address: str, rate: int) -> list[float]:
+    values = bare_values(address) if side.is_bare else watched_values(side.name, address)
+    return await round_of(client, side.name, rate, values)
+
+
+def _percentile(rounds: list[list[float]], per_100: int) -> float:
+    """Median over rounds, each ascending, of one percentile, in ms."""
+    return statistics.median(seen[len(seen) * per_100 // 100] for seen in rounds)

@@ -1,17 +1,20 @@
-"""P6: one topic to 1, 100 and 1 000 subscribers, against a bare broadcast of the same frames (`bare_broadcast`).
+"""P6: one topic to 1, 100 and 1 000 subscribers, on each wire against a bare broadcast of like frames (`bare_broadcast`).
 
 A round of ours: subscribers open their streams (`watch_readers`), then so many batches of 1 000 records of 100 bytes are
 appended over one AppendStream, 8 in flight; the time is from the first frame at any subscriber to the last at all. A round
-of the baseline sends frames recorded from such a stream of ours to as many streams of the same reader. Rounds in turn.
+of the baseline sends frames recorded from such a stream of ours to as many streams of the same reader. Rounds in turn;
+sides: `tests.bench.sides`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +23,17 @@ import grpc
 from eddyline.v1 import delivery_pb2 as pb
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.bench.baselines.bare_broadcast import GO, write_frames
-from tests.bench.harness import Figure, alternate
+from tests.bench.harness import in_turn
 from tests.bench.rows.p1_append import IN_FLIGHT, OPTIONS, RECORDS, columns
+from tests.bench.sides import NOT_WORSE_MIN, bare_processes, our_sides, side_figures
 from tests.bench.watch_readers import WATCH
-from tests.support.cluster.processes import delivery_server, process, store_server
+from tests.support.cluster.processes import delivery_at, free_address, process, store_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.bench.harness import Figure
+    from tests.bench.sides import Bare, Side
 
 TOPIC = "fan-out"
 STREAMS = {1: 500, 100: 40, 1_000: 4}
@@ -58,6 +65,10 @@ class Ours:
         async for _ in log_pb2_grpc.LogServiceStub(self.channel).AppendStream(steps()):
             slots.release()
 
+    async def read(self, streams: int, batches: int) -> float:
+        """Measure a round."""
+        return await read_while(self.delivery, streams, batches, partial(self.append, batches))
+
     async def record(self, batches: int) -> list[bytes]:
         """The frames that one subscriber gets of so many batches, `caught_up` first."""
         watch: grpc.aio.UnaryStreamMultiCallable[pb.WatchTopicsRequest, bytes]
@@ -88,41 +99,45 @@ async def read_while(address: str, streams: int, batches: int, send: Callable[[]
 
 
 @asynccontextmanager
-async def cluster(directory: Path) -> AsyncIterator[Ours]:
+async def cluster(directory: Path, side: Side) -> AsyncIterator[Ours]:
     """A store with the topic, and a delivery."""
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(store_server(directory / "store"))
-        channel = await stack.enter_async_context(grpc.aio.insecure_channel(store, options=OPTIONS))
+    delivery = free_address()
+    async with (
+        store_process(directory / side.name, python=side.python, **side.settings) as (_, store),
+        grpc.aio.insecure_channel(store, options=OPTIONS) as channel,
+        delivery_at(delivery, store, python=side.python, **side.settings),
+    ):
         topic = topic_pb2.Topic(name=TOPIC, kind=topic_pb2.TOPIC_KIND_LOG)
         await topic_pb2_grpc.TopicServiceStub(channel).CreateTopic(topic_pb2.CreateTopicRequest(topic=topic))
-        yield Ours(channel, await stack.enter_async_context(delivery_server(store)))
+        yield Ours(channel, delivery)
 
 
 async def measure() -> list[Figure]:
     """The row's figures."""
-    figures = []
-    with tempfile.TemporaryDirectory() as made:
-        directory = Path(made)
-        async with cluster(directory) as ours:
-            for streams, batches in STREAMS.items():
-                write_frames(directory / "frames", await ours.record(batches))
-                async with bare_server(directory / "frames") as bare:
-                    ours_rate, bare_rate = await alternate(
-                        lambda n=streams, b=batches: read_while(ours.delivery, n, b, lambda: ours.append(b)),  # type: ignore[misc]
-                        lambda n=streams, b=batches, at=bare: read_while(at, n, b, lambda: go(at)),  # type: ignore[misc]
-                    )
-                name = f"fan_out_to_{streams}"
-                figures.append(Figure("P6", name, ours_rate, "records/s", ours_rate / bare_rate, RATIO_MIN[streams]))
-                figures.append(Figure("P6", f"bare_to_{streams}", bare_rate, "records/s"))
+    figures: list[Figure] = []
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        clusters = {side: await stack.enter_async_context(cluster(directory, side)) for side in our_sides()}
+        for streams, batches in STREAMS.items():
+            write_frames(directory / "frames", await next(iter(clusters.values())).record(batches))
+            works: dict[Side, Callable[[], Awaitable[float]]]
+            works = {side: partial(ours.read, streams, batches) for side, ours in clusters.items()}
+            baseline = bare_processes("tests.bench.baselines.bare_broadcast", str(directory / "frames"))
+            async with baseline as running:
+                works |= {side: partial(read_bare, bare, streams, batches) for side, bare in running.items()}
+                seen = await in_turn(works)
+            rates = {side: statistics.median(of) for side, of in seen.items()}
+            figures += side_figures(
+                *("P6", f"fan_out_to_{streams}", "records/s", rates),
+                target=RATIO_MIN[streams],
+                not_worse=NOT_WORSE_MIN,
+            )
     return figures
 
 
-@asynccontextmanager
-async def bare_server(frames: Path) -> AsyncIterator[str]:
-    """The baseline; its address."""
-    async with process("tests.bench.baselines.bare_broadcast", str(frames)) as started:
-        assert started.stdout is not None
-        yield f"127.0.0.1:{int(await started.stdout.readline())}"
+async def read_bare(bare: Bare, streams: int, batches: int) -> float:
+    """Measure a round of the baseline."""
+    return await read_while(bare.address, streams, batches, partial(go, bare.address))
 
 
 async def go(address: str) -> None:

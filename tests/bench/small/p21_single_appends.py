@@ -1,10 +1,10 @@
 """P21: single durable appends (FSYNC, one record of 100 bytes): in flight from one client, from 16 clients, and alone.
 
-Against handlers on the same grpc.aio server that take the same messages, group-commit them and answer (`bare_echo`). Each
+Against handlers on a server of the same wire that take the same messages, group-commit them and answer (`bare_echo`). Each
 figure is the server's processor time an append, with its ratio to the baseline's; the rates of both are printed beside it.
 `several` sends what waits in one message, as clients that gather do, with the same messages to the baseline. `client_append`
-and `client_stream` are the Python client's own calls, against `several` at the baseline: the store's processor time, and the
-rate with the client's.
+and `client_stream` are the Python client's own calls: the store's processor time, and the rate with the client's. Sides:
+`tests.bench.sides`; before takes one append in a message.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,20 +27,25 @@ from eddyline.core.records.record import Record
 from eddyline.core.store_link.append_steps import step_of_one, step_of_several
 from eddyline.v1 import log_pb2, types_pb2
 from tests.bench.baselines.bare_echo import APPEND_GROUP, APPEND_STREAM
-from tests.bench.harness import ROUNDS, Figure, until_idle
-from tests.bench.rows.p1_append import RECORD_BYTES, TOPIC, create_topic
-from tests.support.cluster.process_figures import processor_s
-from tests.support.cluster.processes import process, store_process
+from tests.bench.harness import Figure, in_turn, scaled
+from tests.bench.rows.p1_append import RECORD_BYTES, TOPIC, create_topic, idle
+from tests.bench.sides import bare_processes, our_sides, side_figures
+from tests.support.cluster.process_figures import fine_processor_s
+from tests.support.cluster.processes import store_process
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from eddyline.client.connect import Client
+    from tests.bench.sides import Side
 
-APPENDS = 4_000
 IN_FLIGHT = 256
 CLIENTS = 16
-LONE_APPENDS = 500
+APPENDS = scaled(4_096, multiple_of=IN_FLIGHT)
+LONE_APPENDS = scaled(500)
+LOG = "/eddyline.v1.LogService/"
+LOCAL_POOL = (("grpc.use_local_subchannel_pool", 1),)
+"""A connection for each channel: those of one address and equal options share theirs."""
 RATIO_MAX = 1.3
 MESSAGES_MAX = 2
 """Messages on their way while others gather."""
@@ -54,20 +60,22 @@ class Round(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A server: its process, a channel for each client, and the names of its two calls."""
+    """A server: its process, a channel for each client, and the names of its two calls. `client` = the Python client's, if
+    the server takes what it gathers."""
 
     pid: int
     channels: Sequence[grpc.aio.Channel]
     unary: str
     stream: str
     start: bytes
+    client: Client | None = None
 
 
 async def timed(pid: int, work: Awaitable[object], appends: int = APPENDS) -> Round:
     """Measure `work`, which makes `appends` appends."""
-    began_s, used_s = time.perf_counter(), processor_s(pid)
+    began_s, used_s = time.perf_counter(), fine_processor_s(pid)
     await work
-    return Round((processor_s(pid) - used_s) / appends * 1e6, appends / (time.perf_counter() - began_s))
+    return Round((fine_processor_s(pid) - used_s) / appends * 1e6, appends / (time.perf_counter() - began_s))
 
 
 class Stream:
@@ -165,9 +173,10 @@ async def unary_round(target: Target, message: bytes, *, clients: int, appends: 
     return measured._replace(p50_us=statistics.median(seen))
 
 
-async def client_append_round(target: Target, client: Client) -> Round:
+async def client_append_round(target: Target) -> Round:
     """`client.append` by 256 tasks."""
-    record = [Record(data=os.urandom(RECORD_BYTES))]
+    record, client = [Record(data=os.urandom(RECORD_BYTES))], target.client
+    assert client is not None
 
     async def caller() -> None:
         for _ in range(APPENDS // IN_FLIGHT):
@@ -181,9 +190,10 @@ async def client_append_round(target: Target, client: Client) -> Round:
     return await timed(target.pid, work(), APPENDS // IN_FLIGHT * IN_FLIGHT)
 
 
-async def client_stream_round(target: Target, client: Client) -> Round:
+async def client_stream_round(target: Target) -> Round:
     """`client.append_stream`, as fast as it takes them."""
-    record = [Record(data=os.urandom(RECORD_BYTES))]
+    record, client = [Record(data=os.urandom(RECORD_BYTES))], target.client
+    assert client is not None
 
     async def work() -> None:
         async with client.append_stream(TOPIC) as stream:
@@ -193,73 +203,81 @@ async def client_stream_round(target: Target, client: Client) -> Round:
     return await timed(target.pid, work(), APPENDS * 4)
 
 
+async def targets(stack: AsyncExitStack, directory: Path) -> dict[Side, Target]:
+    """The stores, each with the topic, and the baselines."""
+    start = log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic=TOPIC)).SerializeToString()
+    found: dict[Side, Target] = {}
+    for side in our_sides():
+        started, address = await stack.enter_async_context(
+            store_process(directory / side.name, python=side.python, **side.settings)
+        )
+        channels, client = await _channels(stack, address), None
+        if not side.is_before:
+            client = await stack.enter_async_context(connect(address, random_source=random.Random(1)))
+        await create_topic(channels[0])
+        found[side] = Target(started.pid, channels, LOG + "AppendRecords", LOG + "AppendStream", start, client)
+    running = await stack.enter_async_context(bare_processes("tests.bench.baselines.bare_echo", str(directory)))
+    for side, bare in running.items():
+        channels = await _channels(stack, bare.address)
+        found[side] = Target(bare.pid, channels, APPEND_GROUP, APPEND_STREAM, b"")
+    return found
+
+
+async def _channels(stack: AsyncExitStack, address: str) -> list[grpc.aio.Channel]:
+    return [
+        await stack.enter_async_context(grpc.aio.insecure_channel(address, options=LOCAL_POOL)) for _ in range(CLIENTS)
+    ]
+
+
 async def measure() -> list[Figure]:
     """The row's figures: medians over the rounds, which are taken in turn."""
     rows = types_pb2.RecordBatch(records=[types_pb2.Record(data=os.urandom(RECORD_BYTES))])
     append = log_pb2.AppendBatch(rows=rows).SerializeToString()
     request = log_pb2.AppendRecordsRequest(topic=TOPIC, rows=rows).SerializeToString()
     step = step_of_one(append)
-    with tempfile.TemporaryDirectory() as directory:
-        async with AsyncExitStack() as stack:
-            store, address = await stack.enter_async_context(store_process(Path(directory) / "store"))
-            bare = await stack.enter_async_context(process("tests.bench.baselines.bare_echo", directory))
-            assert bare.stdout is not None
-            echo = f"127.0.0.1:{int(await bare.stdout.readline())}"
-            client = await stack.enter_async_context(connect(address, random_source=random.Random(1)))
-            # A connection for each: channels of one address and equal options share theirs.
-            own = (("grpc.use_local_subchannel_pool", 1),)
-            channels = {
-                at: [
-                    await stack.enter_async_context(grpc.aio.insecure_channel(at, options=own)) for _ in range(CLIENTS)
-                ]
-                for at in (address, echo)
-            }
-            await create_topic(channels[address][0])
-            start = log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic=TOPIC)).SerializeToString()
-            log = "/eddyline.v1.LogService/"
-            ours = Target(store.pid, channels[address], log + "AppendRecords", log + "AppendStream", start)
-            other = Target(bare.pid, channels[echo], APPEND_GROUP, APPEND_STREAM, b"")
-            plans: dict[str, tuple[Callable[[], Awaitable[Round]], Callable[[], Awaitable[Round]] | None]] = {
-                "stream_256": _both(ours, other, lambda at: stream_round(at, step, clients=1, in_flight=IN_FLIGHT)),
-                "several_256": _both(ours, other, lambda at: several_round(at, append)),
-                "client_append_256": (lambda: client_append_round(ours, client), None),
-                "client_stream": (lambda: client_stream_round(ours, client), None),
-                "stream_16": _both(ours, other, lambda at: stream_round(at, step, clients=CLIENTS, in_flight=1)),
-                "unary_16": _both(ours, other, lambda at: unary_round(at, request, clients=CLIENTS)),
-                "stream_1": _both(
-                    ours, other, lambda at: stream_round(at, step, clients=1, in_flight=1, appends=LONE_APPENDS)
-                ),
-                "unary_1": _both(ours, other, lambda at: unary_round(at, request, clients=1, appends=LONE_APPENDS)),
-            }
-            seen: dict[str, tuple[list[Round], list[Round]]] = {name: ([], []) for name in plans}
-            for _ in range(ROUNDS + 1):
-                for name, (our_round, bare_round) in plans.items():
-                    await until_idle(channels[address][0])
-                    seen[name][0].append(await our_round())
-                    if bare_round is not None:
-                        seen[name][1].append(await bare_round())
-    return [figure for name, (mine, theirs) in seen.items() for figure in _figures(name, mine[1:], theirs[1:])]
+    plans: dict[str, Callable[[Target], Awaitable[Round]]] = {
+        "stream_256": lambda at: stream_round(at, step, clients=1, in_flight=IN_FLIGHT),
+        "several_256": lambda at: several_round(at, append),
+        "client_append_256": client_append_round,
+        "client_stream": client_stream_round,
+        "stream_16": lambda at: stream_round(at, step, clients=CLIENTS, in_flight=1),
+        "unary_16": lambda at: unary_round(at, request, clients=CLIENTS),
+        "stream_1": lambda at: stream_round(at, step, clients=1, in_flight=1, appends=LONE_APPENDS),
+        "unary_1": lambda at: unary_round(at, request, clients=1, appends=LONE_APPENDS),
+    }
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        found = await targets(stack, Path(directory))
+        channels = {side: target.channels[0] for side, target in found.items()}
+        works: dict[tuple[str, Side], Callable[[], Awaitable[Round]]] = {
+            (name, side): partial(plan, target)
+            for name, plan in plans.items()
+            for side, target in found.items()
+            if _takes(name, side, target)
+        }
+        seen = await in_turn(works, prepare=partial(idle, channels))
+    figures = []
+    for name in plans:
+        rounds = {side: of for (plan_name, side), of in seen.items() if plan_name == name}
+        figures += _figures(name, rounds)
+    return figures
 
 
-def _both(
-    ours: Target, other: Target, measured: Callable[[Target], Awaitable[Round]]
-) -> tuple[Callable[[], Awaitable[Round]], Callable[[], Awaitable[Round]]]:
-    return lambda: measured(ours), lambda: measured(other)
+def _takes(name: str, side: Side, target: Target) -> bool:
+    """True = the plan can be run there."""
+    if name.startswith("client"):
+        return target.client is not None
+    return not (side.is_before and name.startswith("several"))
 
 
-def _figures(name: str, mine: Sequence[Round], theirs: Sequence[Round]) -> list[Figure]:
-    us, rate = (statistics.median(of) for of in ([one.us for one in mine], [one.rate for one in mine]))
-    if not theirs:
-        return [Figure("P21", f"{name}_us", us, "us"), Figure("P21", f"{name}_rate", rate, "appends/s")]
-    bare_us = statistics.median(one.us for one in theirs)
-    bare_rate = statistics.median(one.rate for one in theirs)
+def _figures(name: str, seen: dict[Side, list[Round]]) -> list[Figure]:
     # The baseline's message has 128 appends, so its time an append is that of nothing but the message.
     target = None if name.startswith("several") else RATIO_MAX
-    figures = [
-        Figure("P21", f"{name}_us", us, "us", us / bare_us, target, at_most=True),
-        Figure("P21", f"{name}_rate", rate, "appends/s", rate / bare_rate),
-    ]
+    us, rate, p50 = (
+        {side: statistics.median(one[column] for one in rounds) for side, rounds in seen.items()} for column in range(3)
+    )
+    figures = side_figures("P21", f"{name}_us", "us", us, target=target, at_most=True)
+    figures += side_figures("P21", f"{name}_rate", "appends/s", rate)
     if name.endswith("_1"):
-        p50, bare_p50 = (statistics.median(one.p50_us for one in of) for of in (mine, theirs))
-        figures.append(Figure("P21", f"{name}_p50", p50, "us", p50 / bare_p50, RATIO_MAX, at_most=True))
+        figures += side_figures("P21", f"{name}_p50", "us", p50, target=RATIO_MAX, at_most=True)
     return figures

@@ -2,13 +2,12 @@
 
 What counts is the store's processor time a call, since the clients share its cores; from it the keys a second of one core.
 The baseline `bare_get` answers as many bytes by a bare handler. A client has a connection of its own and one call at a time.
-`EDDYLINE_BENCH_BEFORE`, the Python of another checkout, adds a store of that one, measured in turn.
+Sides: `tests.bench.sides`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import statistics
 import tempfile
@@ -21,12 +20,15 @@ import grpc
 
 from eddyline.v1 import fold_pb2, log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.bench.baselines.bare_get import GET
-from tests.bench.harness import Figure, until_idle
+from tests.bench.harness import ROUNDS, Figure, in_turn, until_idle
+from tests.bench.sides import bare_processes, our_sides, side_figures
 from tests.support.cluster.process_figures import fine_processor_s
-from tests.support.cluster.processes import free_address, process, serving, store_process
+from tests.support.cluster.processes import store_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    from tests.bench.sides import Side
 
 TOPIC = "bench"
 KEYS = 100_000
@@ -34,8 +36,8 @@ APPEND_KEYS = 5_000
 DATA_BYTES = 100
 BATCH_KEYS = 100
 CLIENTS = (1, 16)
-ROUNDS = 21
-"""Short ones in turn, so that what else runs on the machine meets all servers alike."""
+TURNS = 4 * ROUNDS + 1
+"""Short rounds in turn, so that what else runs on the machine meets all servers alike."""
 CALLS = 192
 """Of all clients in a round; a quarter of it for calls of many keys."""
 BARE_RATIO_MAX = 1.3
@@ -79,7 +81,6 @@ CALLED = (
 class Server:
     """A process and the connections of all clients to it."""
 
-    name: str
     pid: int
     channels: list[grpc.aio.Channel]
 
@@ -99,12 +100,12 @@ class Server:
         return (fine_processor_s(self.pid) - before_s) / (share * clients) * 1e6
 
 
-async def _server(stack: AsyncExitStack, name: str, pid: int, address: str) -> Server:
+async def _server(stack: AsyncExitStack, pid: int, address: str) -> Server:
     channels = [
         await stack.enter_async_context(grpc.aio.insecure_channel(address, options=LOCAL_POOL))
         for _ in range(max(CLIENTS))
     ]
-    return Server(name, pid, channels)
+    return Server(pid, channels)
 
 
 async def _fill(channel: grpc.aio.Channel) -> None:
@@ -118,21 +119,18 @@ async def _fill(channel: grpc.aio.Channel) -> None:
     await until_idle(channel)
 
 
-async def _stores(stack: AsyncExitStack, folder: Path) -> list[Server]:
-    """The store, and the one of before if a checkout is named, filled alike."""
-    started, address = await stack.enter_async_context(store_process(folder / "store"))
-    stores = [await _server(stack, "", started.pid, address)]
-    if python := os.environ.get("EDDYLINE_BENCH_BEFORE"):
-        address = free_address()
-        settings = {"EDDYLINE_STORE_LISTEN": address, "EDDYLINE_STORE_DATA_DIR": str(folder / "before")}
-        started = await stack.enter_async_context(
-            process("eddyline.store", python=python, EDDYLINE_COMMON_STORE_ADDRESSES=address, **settings)
+async def _servers(stack: AsyncExitStack, folder: Path) -> dict[Side, Server]:
+    """The stores, filled alike, and the baselines."""
+    servers: dict[Side, Server] = {}
+    for side in our_sides():
+        started, address = await stack.enter_async_context(
+            store_process(folder / side.name, python=side.python, **side.settings)
         )
-        await serving(address)
-        stores.append(await _server(stack, "_before", started.pid, address))
-    for store in stores:
-        await _fill(store.channels[0])
-    return stores
+        servers[side] = await _server(stack, started.pid, address)
+        await _fill(servers[side].channels[0])
+    for side, bare in (await stack.enter_async_context(bare_processes("tests.bench.baselines.bare_get"))).items():
+        servers[side] = await _server(stack, bare.pid, bare.address)
+    return servers
 
 
 async def measure() -> list[Figure]:
@@ -140,40 +138,41 @@ async def measure() -> list[Figure]:
     figures: list[Figure] = []
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stores = await _stores(stack, folder)
-        started = await stack.enter_async_context(process("tests.bench.baselines.bare_get"))
-        assert started.stdout is not None
-        port = int(await started.stdout.readline())
-        bare = await _server(stack, "_bare", started.pid, f"127.0.0.1:{port}")
+        servers = await _servers(stack, folder)
         for call in CALLED:
             for clients in CLIENTS:
-                figures += await _figures(stores, bare, call, clients)
+                figures += await _figures(servers, call, clients)
     return figures
 
 
-async def _figures(stores: list[Server], bare: Server, call: Call, clients: int) -> list[Figure]:
+async def _figures(servers: dict[Side, Server], call: Call, clients: int) -> list[Figure]:
     rng, calls = random.Random(clients), CALLS if call.key_count == 1 else CALLS // 4
     method = f"/eddyline.v1.FoldService/{call.method}"
-    sample: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = stores[0].channels[0].unary_unary(method)
-    answer_bytes = len(await sample(call.request(rng)))
-    seen: dict[str, list[float]] = {}
-    for _ in range(ROUNDS + 1):
-        requests = [call.request(rng) for _ in range(calls)]
-        for store in stores:
-            seen.setdefault(store.name, []).append(await store.spent_us(method, requests, clients))
-        size = answer_bytes.to_bytes(4, "little")
-        bare_requests = [size + request[4:] for request in requests]
-        seen.setdefault(bare.name, []).append(await bare.spent_us(GET, bare_requests, clients))
-    median = {name: statistics.median(rounds[1:]) for name, rounds in seen.items()}
-    bare_us = median[bare.name]
-    figures = []
-    for name, spent_us in median.items():
-        figure_name = f"{call.name}_{clients}{name}"
-        target = BARE_RATIO_MAX if not name and call.key_count == 1 else None
-        ratio = None if name == bare.name else spent_us / bare_us
-        figures.append(Figure("P23", figure_name, spent_us, "us/call", ratio, target, at_most=True))
-        if call.key_count > 1 and name != bare.name:
-            rate = call.key_count / spent_us * 1e6
-            target = None if name else 1.0
-            figures.append(Figure("P23", f"{figure_name}_core", rate, "keys/s", rate / KEYS_PER_CORE_MIN, target))
+    sample: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+    sample = next(iter(servers.values())).channels[0].unary_unary(method)
+    size = len(await sample(call.request(rng))).to_bytes(4, "little")
+
+    def work_of(side: Side) -> Callable[[], Awaitable[float]]:
+        async def work() -> float:
+            requests = [call.request(rng) for _ in range(calls)]
+            if side.is_bare:
+                return await servers[side].spent_us(GET, [size + request[4:] for request in requests], clients)
+            return await servers[side].spent_us(method, requests, clients)
+
+        return work
+
+    seen = await in_turn({side: work_of(side) for side in servers}, rounds=TURNS)
+    spent_us = {side: statistics.median(rounds) for side, rounds in seen.items()}
+    name = f"{call.name}_{clients}"
+    target = BARE_RATIO_MAX if call.key_count == 1 else None
+    figures = side_figures("P23", name, "us/call", spent_us, target=target, at_most=True)
+    if call.key_count > 1:
+        rates = {side: call.key_count / us * 1e6 for side, us in spent_us.items() if not side.is_bare}
+        figures += [
+            Figure(
+                *("P23", f"{name}_core_{side.name}", rate, "keys/s", rate / KEYS_PER_CORE_MIN),
+                target=None if side.is_before else 1.0,
+            )
+            for side, rate in rates.items()
+        ]
     return figures

@@ -74,8 +74,10 @@ async def store_server(data_dir: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """A store's process, for who wants to stop it, and its address once it serves."""
+async def store_process(
+    data_dir: Path, *, python: str = sys.executable, **more: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A store's process, for who wants to stop it, and its address once it serves. `python` = of another checkout."""
     address = free_address()
     settings = {
         "EDDYLINE_COMMON_STORE_ADDRESSES": address,
@@ -83,7 +85,7 @@ async def store_process(data_dir: Path, **more: str) -> AsyncIterator[tuple[asyn
         "EDDYLINE_STORE_DATA_DIR": str(data_dir),
         **more,
     }
-    async with process("eddyline.store", **settings) as started:
+    async with process("eddyline.store", python=python, **settings) as started:
         await serving(address, tls=tls_of(settings))
         yield started, address
 
@@ -201,7 +203,7 @@ async def ingest_server(store: str, nats_url: str, directory: Path, bucket: str)
 
 @asynccontextmanager
 async def ingest_process(
-    store: str, nats_url: str, directory: Path, bucket: str, **more: str
+    store: str, nats_url: str, directory: Path, bucket: str, *, python: str = sys.executable, **more: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """The same, with its process."""
     sources = directory / "sources.toml"
@@ -214,7 +216,7 @@ async def ingest_process(
         "EDDYLINE_INGEST_SOURCES_FILE": str(sources),
         **more,
     }
-    async with process("eddyline.ingest", **settings) as started:
+    async with process("eddyline.ingest", python=python, **settings) as started:
         await serving(address, tls=tls_of(settings))
         yield started, address
 
@@ -228,20 +230,22 @@ async def delivery_server(store: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def delivery_at(address: str, store: str, **more: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def delivery_at(
+    address: str, store: str, *, python: str = sys.executable, **more: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A delivery of `store` at a given address; its process, for who wants to kill it."""
     settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address, **more}
-    async with process("eddyline.delivery", **settings) as started:
+    async with process("eddyline.delivery", python=python, **settings) as started:
         await serving(address, tls=tls_of(settings))
         yield started
 
 
 @asynccontextmanager
-async def bare_chain(nats_url: str, subject: str) -> AsyncIterator[str]:
-    """P4's baseline; the address of its last hop."""
+async def bare_chain(wire: str, nats_url: str, subject: str) -> AsyncIterator[str]:
+    """P4's baseline with servers of that wire; the address of its last hop."""
     async with (
-        bare_server("tests.bench.baselines.bare_chain", "store") as store,
-        bare_server("tests.bench.baselines.bare_chain", "delivery", store) as delivery,
-        process("tests.bench.baselines.bare_chain", "ingest", store, nats_url, subject),
+        bare_server("tests.bench.baselines.bare_chain", wire, "store") as store,
+        bare_server("tests.bench.baselines.bare_chain", wire, "delivery", store) as delivery,
+        process("tests.bench.baselines.bare_chain", wire, "ingest", store, nats_url, subject),
     ):
         yield delivery

@@ -43,13 +43,22 @@ class RecordingWire(SimWire):
 
     def __init__(self) -> None:
         super().__init__()
-        self._heads: dict[str, Head] = {}
+        self._heads: Mapping[str, Head] = {}
+
+    async def run(self, link: Shard) -> None:
+        """Be plugged in for one life, and keep its last heads: delivery knows them while the store is away."""
+        try:
+            await super().run(link)
+        finally:
+            self._heads = _heads_of(link)
 
     def heads(self) -> Mapping[str, Head]:
-        if self._life is not None:
-            infos = [topic.info() for topic in self._life.link._table.page("", "", 1_000)]
-            self._heads = {info.name: Head(info.epoch, info.head_seq) for info in infos}
-        return self._heads
+        return self._heads if self._life is None else _heads_of(self._life.link)
+
+
+def _heads_of(link: Shard) -> Mapping[str, Head]:
+    infos = [topic.info() for topic in link._table.page("", "", 1_000)]
+    return {info.name: Head(info.epoch, info.head_seq) for info in infos}
 
 
 class WorldCluster(Cluster):

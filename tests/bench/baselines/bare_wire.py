@@ -24,10 +24,10 @@ def make_server(wire: str, *, options: Sequence[tuple[str, int]] = ()) -> grpc.a
     return Server(limits=LIMITS) if wire == "own" else grpc.aio.server(options=options)
 
 
-async def serve(server: grpc.aio.Server, services: Mapping[str, Handlers]) -> None:
-    """Serve handlers by service and method on a free port, and print it."""
+async def serve(server: grpc.aio.Server, services: Mapping[str, Handlers], *, listen: str = "127.0.0.1:0") -> None:
+    """Serve handlers by service and method, by default on a free port, and print the port."""
     for name, handlers in services.items():
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(handlers)),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(listen)
     await server.start()
     print(port, flush=True)

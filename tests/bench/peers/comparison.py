@@ -4,13 +4,13 @@ A cell is one load. Each turn runs it on every system once (A B C A B C), so tha
 machine; the first turn warms up and does not count. A peer that is absent has a line `skipped` with the way to get it; a
 peer whose every run failed has a line `failed`. Neither is ever `ok`.
 
-*Lines:* `CELL_SYSTEM[_METRIC]` is a system's own figure, for the first system of the cell with its ratio to the goal;
-`CELL_OURS_to_PEER[_METRIC]` is our figure with its ratio to a peer's, for the cell's first metric.
+*Lines:* `CELL_SYSTEM[_METRIC]` is a system's own figure, for our first system on each wire with its ratio to the goal;
+`CELL_OURS_to_PEER[_METRIC]` is our figure with its ratio to a peer's for the cell's first metric, and for all of them to a
+bare handler on the same wire and to another checkout.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from dataclasses import dataclass, field
@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.bench.harness import ROUNDS, Figure, Unmeasured
+from tests.bench.harness import SECONDS as LOAD_SECONDS
 from tests.bench.peers.load_client import LoadFailed, run_load
 from tests.bench.peers.servers import Absent, open_servers, program, rest
+from tests.bench.sides import our_sides
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
     from tests.bench.peers.load_client import LoadResult
     from tests.bench.peers.servers import RunningServer
 
-TURNS: Final = int(os.environ.get("EDDYLINE_BENCH_ROUNDS", ROUNDS)) + 1
-SECONDS: Final = os.environ.get("EDDYLINE_BENCH_SECONDS", "2")
+TURNS: Final = ROUNDS + 1
+SECONDS: Final = f"{LOAD_SECONDS:g}"
 """Of one run of appends or gets."""
+BEFORE_SIDE: Final = "before"
 FAILURES_MAX: Final = 2
 """Failed runs after which a system has no more turns in a cell: a run without an answer takes two minutes."""
 
@@ -46,7 +49,17 @@ class System:
     @property
     def is_ours(self) -> bool:
         """True = Eddyline."""
-        return "store" in self.servers
+        return self.servers[0].startswith("store-")
+
+    @property
+    def is_bare(self) -> bool:
+        """True = a bare handler."""
+        return self.servers[0].startswith("bare-")
+
+    @property
+    def side(self) -> str:
+        """Of ours and of a bare handler: `own`, `grpc`, or `before`."""
+        return self.servers[0].partition("-")[2] if self.is_ours or self.is_bare else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +83,8 @@ PROCESSOR: Final = Metric("_processor", "us/record", at_most=True, value=lambda 
 class Cell:
     """One load. `words` = command and options of peerload; `systems` = ours first.
 
-    `goals` = values that our first system should reach; `rivals` = by peer the ratio to reach, of its first metric to the
-    peer's. `topic` = a topic that exists; empty = a new one for each run, deleted after it.
+    `goals` = values that our first system on each wire should reach; `rivals` = by peer the ratio to reach, of its first
+    metric to the peer's. `topic` = a topic that exists; empty = a new one for each run, deleted after it.
     """
 
     name: str
@@ -103,6 +116,17 @@ class Samples:
     def unmeasured(self, row: str, name: str) -> Unmeasured:
         """The line in place of a figure."""
         return Unmeasured(row, name, self.reason, failed=self.failures > 0)
+
+
+def our_systems(
+    label: str, client: str, *roles: str, durability: str = "fsync", with_before: bool = False
+) -> tuple[System, ...]:
+    """One way to use our roles on each wire of the run, and at the other checkout if `with_before` and there is one."""
+    return tuple(
+        System(f"{label}_{side.name}", tuple(f"{role}-{side.name}" for role in roles), client, durability)
+        for side in our_sides()
+        if with_before or not side.is_before
+    )
 
 
 class Bench:
@@ -184,7 +208,8 @@ class Bench:
 
 def figures(row: str, cell: Cell, seen: Mapping[str, Samples]) -> Iterator[Figure | Unmeasured]:
     """The lines of one cell."""
-    ours = [system for system in cell.systems if system.is_ours]
+    ours = [system for system in cell.systems if system.is_ours and system.side != BEFORE_SIDE]
+    firsts = {system.side: system for system in reversed(ours)}.values()
     for system in cell.systems:
         samples = seen[system.label]
         for metric in cell.metrics:
@@ -193,23 +218,39 @@ def figures(row: str, cell: Cell, seen: Mapping[str, Samples]) -> Iterator[Figur
             if value is None:
                 yield samples.unmeasured(row, name)
                 continue
-            goal = cell.goals.get(metric) if system is ours[0] else None
+            goal = cell.goals.get(metric) if system in firsts else None
             if goal is None:
                 yield Figure(row, name, value, metric.unit)
             else:
                 yield Figure(row, name, value, metric.unit, value / goal, 1.0, at_most=metric.at_most)
     for system in ours:
         for peer in cell.systems:
-            if not peer.is_ours:
-                target = cell.rivals.get(peer.label) if system is ours[0] else None
-                yield _ratio(row, cell, system, peer, seen=seen, target=target)
+            target = cell.rivals.get(peer.label) if system in firsts else None
+            for metric in _compared(cell, system, peer):
+                yield _ratio(row, cell, system, peer, metric, seen=seen, target=target)
+
+
+def _compared(cell: Cell, system: System, peer: System) -> tuple[Metric, ...]:
+    """The metrics of `system` that have a ratio to those of `peer`."""
+    if peer.is_bare:
+        return cell.metrics if peer.side == system.side else ()
+    if peer.is_ours:
+        is_before = peer.side == BEFORE_SIDE and peer.client == system.client
+        return cell.metrics if is_before else ()
+    return cell.metrics[:1]
 
 
 def _ratio(
-    row: str, cell: Cell, system: System, peer: System, *, seen: Mapping[str, Samples], target: float | None
+    row: str,
+    cell: Cell,
+    system: System,
+    peer: System,
+    metric: Metric,
+    *,
+    seen: Mapping[str, Samples],
+    target: float | None,
 ) -> Figure | Unmeasured:
-    """The line of one of our systems against one peer."""
-    metric = cell.metrics[0]
+    """The line of one of our systems against one other."""
     name = f"{cell.name}_{system.label}_to_{peer.label}{metric.suffix}"
     value, other = seen[system.label].median(metric), seen[peer.label].median(metric)
     if other is None:

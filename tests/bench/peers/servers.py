@@ -1,5 +1,7 @@
 """The servers that the peer rows compare, each a process on loopback with a directory of its own and its output in a file.
 
+A server of ours has its side in its name: `store-own` is a role on our own wire, `store-before` one of another checkout
+(`tests.bench.sides`), `bare-own` the bare fan-out. The name of a peer ends with its durability, where it has more than one.
 *Invariant:* a server that is absent is named with the way to get it, and no row counts it as measured. All servers of a
 row run at the same time, and one is measured at a time: `rest` waits until all of them are idle.
 """
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.bench.sides import BEFORE, our_sides
 from tests.support.cluster.process_figures import processor_s
 from tests.support.cluster.processes import START_SECONDS_MAX, free_address, serving
 
@@ -59,7 +62,7 @@ def program(server: str) -> Path:
     Raises:
         Absent: it is not on this machine.
     """
-    name = server.removesuffix("-always").removesuffix("-everysec")
+    name, _, way = server.partition("-")
     found: str | Path | None
     match name:
         case "peerload" | "etcd":
@@ -71,7 +74,7 @@ def program(server: str) -> Path:
         case "jetstream":
             found, how = Path(sys.executable).parent / "nats-server", "make peers"
         case _:
-            found, how = sys.executable, ""
+            found, how = BEFORE if way == "before" else sys.executable, "set EDDYLINE_BENCH_BEFORE"
     if found is None or not Path(found).is_file():
         raise Absent(f"{name} is absent: {how}")
     return Path(found)
@@ -79,7 +82,7 @@ def program(server: str) -> Path:
 
 @asynccontextmanager
 async def open_servers(names: Iterable[str], directory: Path) -> AsyncIterator[dict[str, RunningServer]]:
-    """Start those of the servers that are on this machine; stop them at the end. `store` is named before `delivery`."""
+    """Start those of the servers that are on this machine; stop them at the end. A store is named before its delivery."""
     running: dict[str, RunningServer] = {}
     async with AsyncExitStack() as stack:
         for name in names:
@@ -120,7 +123,7 @@ async def _server(
         )
     try:
         await _listens(address, process, log)
-        if name in ROLES:
+        if name.partition("-")[0] in ROLES:
             await serving(address)
         yield RunningServer(address, process.pid)
     finally:
@@ -136,13 +139,14 @@ async def _server(
 
 def _settings(name: str, address: str, folder: Path, running: dict[str, RunningServer]) -> dict[str, str]:
     """The environment of a server that has its settings there."""
-    match name:
+    kind, _, way = name.partition("-")
+    match kind:
         case "store":
             own = {"EDDYLINE_COMMON_STORE_ADDRESSES": address, "EDDYLINE_STORE_DATA_DIR": str(folder)}
-            return {**own, "EDDYLINE_STORE_LISTEN": address}
+            return {**_side_settings(way), **own, "EDDYLINE_STORE_LISTEN": address}
         case "delivery":
-            store = running["store"].address
-            return {"EDDYLINE_COMMON_STORE_ADDRESSES": store, "EDDYLINE_DELIVERY_LISTEN": address}
+            own = {"EDDYLINE_COMMON_STORE_ADDRESSES": running[f"store-{way}"].address}
+            return {**_side_settings(way), **own, "EDDYLINE_DELIVERY_LISTEN": address}
         case "topics":
             port = address.rpartition(":")[2]
             unbounded = {"TOPICS_MAX_SSE_CONNECTIONS_PER_KEY": "0", "TOPICS_MAX_INFLIGHT_PER_KEY": "0"}
@@ -150,21 +154,27 @@ def _settings(name: str, address: str, folder: Path, running: dict[str, RunningS
     return {}
 
 
+def _side_settings(name: str) -> dict[str, str]:
+    return next(side.settings for side in our_sides() if side.name == name)
+
+
 def _command(name: str, binary: Path, address: str, folder: Path) -> list[str]:
     """The command line of a server."""
     port = address.rpartition(":")[2]
-    match name:
+    kind, _, way = name.partition("-")
+    match kind:
         case "store" | "delivery":
-            return [str(binary), "-m", f"eddyline.{name}"]
-        case "jetstream" | "jetstream-always":
+            return [str(binary), "-m", f"eddyline.{kind}"]
+        case "bare":
+            return [str(binary), "-m", "tests.bench.baselines.bare_fan_out", way, address]
+        case "jetstream":
             config = folder.with_suffix(".conf")
-            sync = ', sync_interval: "always"' if name.endswith("-always") else ""
+            sync = ', sync_interval: "always"' if way == "always" else ""
             config.write_text(NATS_CONFIG.format(address=address, directory=folder, sync=sync), encoding="utf-8")
             return [str(binary), "-c", str(config)]
-        case "redis-always" | "redis-everysec":
-            sync = name.removeprefix("redis-")
+        case "redis":
             command = [str(binary), "--port", port, "--bind", "127.0.0.1", "--dir", str(folder), "--appendonly", "yes"]
-            return [*command, "--appendfsync", sync, "--save", "", "--auto-aof-rewrite-percentage", "0"]
+            return [*command, "--appendfsync", way, "--save", "", "--auto-aof-rewrite-percentage", "0"]
         case "etcd":
             client, peer = f"http://{address}", f"http://{free_address()}"
             command = [str(binary), "--data-dir", str(folder / "data"), "--log-level", "error", "--max-txn-ops", "1024"]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-OURS = System("ours", ("store",), "eddyline-stream")
-OTHER = System("other", ("store",), "eddyline-unary")
+OURS = System("ours", ("store-own",), "eddyline-stream")
+OTHER = System("other", ("store-own",), "eddyline-unary")
 PEER = System("peer", ("jetstream",), "jetstream")
 CELL = Cell("cell", ("append",), (OURS, OTHER, PEER), (RATE, PROCESSOR), goals={RATE: 200.0}, rivals={"peer": 0.5})
 
@@ -74,7 +74,7 @@ def bench(load: Callable[..., Awaitable[LoadResult]], *, turns: int) -> Bench:
     async def pause(_: object) -> None:
         """The servers are no processes."""
 
-    running = {name: servers.RunningServer("127.0.0.1:1", 1) for name in ("store", "jetstream")}
+    running = {name: servers.RunningServer("127.0.0.1:1", 1) for name in ("store-own", "jetstream")}
     return Bench("P0", running, turns=turns, load=load, pause=pause)
 
 

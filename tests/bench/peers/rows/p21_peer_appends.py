@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.bench.peers.comparison import P50, P99, PROCESSOR, RATE, SECONDS, Cell, System, measure_row
+from tests.bench.peers.comparison import P50, P99, PROCESSOR, RATE, SECONDS, Cell, System, measure_row, our_systems
 
 if TYPE_CHECKING:
     from tests.bench.harness import Figure, Unmeasured
 
-GATHERED = System("eddyline_gathered", ("store",), "eddyline-gather")
-STREAM = System("eddyline_stream", ("store",), "eddyline-stream")
-UNARY = System("eddyline_unary", ("store",), "eddyline-unary")
+GATHERED = our_systems("eddyline_gathered", "eddyline-gather", "store")
+STREAM = our_systems("eddyline_stream", "eddyline-stream", "store")
+UNARY = our_systems("eddyline_unary", "eddyline-unary", "store")
 JETSTREAM_ALWAYS = System("jetstream_always", ("jetstream-always",), "jetstream")
 JETSTREAM = System("jetstream", ("jetstream",), "jetstream")
 REDIS = System("redis", ("redis-always",), "redis")
@@ -32,7 +32,7 @@ CELLS = (
     Cell(
         "in_flight_256",
         ("append", "-in-flight", "256", "-seconds", SECONDS),
-        (GATHERED, STREAM, UNARY, *PEERS),
+        (*GATHERED, *STREAM, *UNARY, *PEERS),
         (RATE, PROCESSOR),
         goals={RATE: IN_FLIGHT_RATE_MIN},
         rivals={"etcd": AHEAD, "jetstream_always": AHEAD},
@@ -40,7 +40,7 @@ CELLS = (
     Cell(
         "clients_16",
         ("append", "-clients", "16", "-seconds", SECONDS),
-        (STREAM, UNARY, *PEERS, TOPICS),
+        (*STREAM, *UNARY, *PEERS, TOPICS),
         (RATE, PROCESSOR),
         goals={RATE: CLIENTS_RATE_MIN},
         rivals={"etcd": AHEAD, "jetstream_always": AHEAD},
@@ -48,7 +48,7 @@ CELLS = (
     Cell(
         "lone",
         ("append", "-seconds", SECONDS),
-        (STREAM, UNARY, *PEERS, TOPICS),
+        (*STREAM, *UNARY, *PEERS, TOPICS),
         (P50, P99, PROCESSOR),
         rivals={"etcd": AHEAD},
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.bench.peers.comparison import P50, PROCESSOR, RATE, SECONDS, Cell, System, measure_row
+from tests.bench.peers.comparison import P50, PROCESSOR, RATE, SECONDS, Cell, System, measure_row, our_systems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.bench.harness import Figure, Unmeasured
 
 SYSTEMS = (
-    System("eddyline", ("store",), "eddyline-unary"),
+    *our_systems("eddyline", "eddyline-unary", "store"),
     System("jetstream", ("jetstream",), "jetstream"),
     System("redis", ("redis-everysec",), "redis"),
     System("etcd", ("etcd",), "etcd"),

@@ -87,12 +87,15 @@ async def in_turn(
     rounds: int = ROUNDS,
     prepare: Callable[[], Awaitable[None]] = nothing,
 ) -> dict[Key, list[Result]]:
-    """Run all works `rounds` times in turn, after one warm-up each, `prepare` before each; the results of each."""
+    """Run all works `rounds` times in turn, after one warm-up each, `prepare` before each; the results of each.
+
+    Every other round is in reverse order, so that none always follows the same other.
+    """
     seen: dict[Key, list[Result]] = {key: [] for key in works}
-    for _ in range(rounds + 1):
-        for key, work in works.items():
+    for number in range(rounds + 1):
+        for key in reversed(list(works)) if number % 2 else works:
             await prepare()
-            seen[key].append(await work())
+            seen[key].append(await works[key]())
     return {key: results[1:] for key, results in seen.items()}
 
 

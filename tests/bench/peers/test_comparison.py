@@ -107,3 +107,26 @@ async def test_system_that_fails_again_has_no_more_turns() -> None:
     measured = await bench(load, turns=6).measure(CELL)
     assert calls == FAILURES_MAX
     assert Unmeasured("P0", "cell_ours_to_peer", "no answer", failed=True) in measured
+
+
+def test_wires_of_ours_are_systems_with_goals_and_a_bare_handler_each() -> None:
+    both = tuple(System(f"ours_{side}", (f"store-{side}",), "eddyline-stream") for side in ("grpc", "own", "before"))
+    bare = tuple(System(f"bare_{side}", (f"bare-{side}",), "eddyline-stream") for side in ("grpc", "own"))
+    cell = Cell("cell", ("append",), (*both, *bare, PEER), (RATE,), goals={RATE: 100.0}, rivals={"peer": 2.0})
+    counts = {"ours_grpc": 200, "ours_own": 400, "ours_before": 100, "bare_grpc": 400, "bare_own": 1000, "peer": 100}
+    seen = lines(cell, **{label: samples(count) for label, count in counts.items()})
+    ratios = {name.removeprefix("cell_"): line.partition("ratio=")[2] for name, line in seen.items()}
+    assert ratios == {
+        "ours_grpc": "1.00 target=1 ok",
+        "ours_own": "2.00 target=1 ok",
+        "ours_before": "",
+        "bare_grpc": "",
+        "bare_own": "",
+        "peer": "",
+        "ours_grpc_to_ours_before": "2.00",
+        "ours_grpc_to_bare_grpc": "0.50",
+        "ours_grpc_to_peer": "2.00 target=2 ok",
+        "ours_own_to_ours_before": "4.00",
+        "ours_own_to_bare_own": "0.40",
+        "ours_own_to_peer": "4.00 target=2 ok",
+    }

@@ -1,17 +1,19 @@
 """P16: what access and telemetry cost: appends and the way from NATS to a subscriber (P1 and P4) with keys, with TLS on
 every connection, and with all there is (both, metrics by OTLP, one record in a hundred traced), against the same without.
 
-Two clusters run side by side and are measured in turn, each of the three beside an open one. One process differs from the
-next of its kind by as much as what is looked for here, so `PAIRS` fresh pairs are measured. Rates on shared cores vary even
-more, so the row also prints processor time: the store's and the client's together, since both encrypt.
+Two clusters run side by side and are measured in turn, each of the three beside an open one, on each wire; sides:
+`tests.bench.sides`. One process differs from the next of its kind by as much as what is looked for here, so `PAIRS` fresh
+pairs are measured. Rates on shared cores vary even more, so the row also prints processor time: the store's and the
+client's together, since both encrypt.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,12 +24,13 @@ from nats.js.api import KeyValueConfig
 from eddyline.core.auth.caller_channel import CallerAccess
 from eddyline.core.tls.files import ClientTls
 from eddyline.v1 import delivery_pb2, delivery_pb2_grpc, log_pb2, log_pb2_grpc, types_pb2
-from tests.bench.harness import Figure, alternate, until_idle
-from tests.bench.rows.p1_append import BATCHES, RECORDS, TOPIC, columns, create_topic, stream_round, unary_round
+from tests.bench.harness import ROUNDS, Figure, in_turn
+from tests.bench.rows.p1_append import BATCHES, RECORDS, TOPIC, columns, create_topic, idle, stream_round, unary_round
 from tests.bench.rows.p4_latency import HISTORY, RATES, round_of
+from tests.bench.sides import NOT_WORSE_MIN, our_sides
 from tests.support.access import Keys, secret_of
 from tests.support.certificates import Authority
-from tests.support.cluster.process_figures import processor_s
+from tests.support.cluster.process_figures import fine_processor_s
 from tests.support.cluster.processes import (
     bare_server,
     delivery_at,
@@ -38,21 +41,33 @@ from tests.support.cluster.processes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     import grpc
     from nats.aio.client import Client
 
-    Delivered = dict[int, list[tuple[float, float]]]
+    from tests.bench.sides import Side
 
-PAIRS = 3
-PAIR_ROUNDS = 3
-LATENCY_ROUNDS = 4
+    Key = tuple[Side, str]
+    """A cluster of a pair: its side, and its kind."""
+    Seen = dict[str, dict[Key, float]]
+    """Of one pair, by figure and cluster."""
+
+PAIRS = max(ROUNDS * 3 // 5, 1)
+PAIR_ROUNDS = PAIRS
+LATENCY_ROUNDS = max(ROUNDS - 1, 1)
 PART_MIN = 0.85
 PART_MAX = 1.15
 TRACE_RATIO = "0.01"
 STREAM, UNARY = "append_stream", "append_records"
 OPEN, KEYED, TLS, ALL = "open", "keyed", "tls", "all"
+
+
+class Round(NamedTuple):
+    """Records a second, and processor time a record."""
+
+    rate: float
+    spent_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +78,20 @@ class Cluster:
     store_pid: int
     delivery: grpc.aio.Channel
     bucket: str
-    spent_us: dict[str, list[float]] = field(default_factory=dict)
-    """Processor time a record, by round, of each kind of append."""
 
-    async def round_of(self, kind: str, rate: Callable[[], Awaitable[float]]) -> float:
-        """Records a second of one round; what it spent is added."""
+    async def round_of(self, rate: Callable[[], Awaitable[float]]) -> Round:
+        """Measure one round of appends."""
         before_s = self._used_s()
         found = await rate()
-        self.spent_us.setdefault(kind, []).append((self._used_s() - before_s) / (BATCHES * RECORDS) * 1e6)
-        return found
+        return Round(found, (self._used_s() - before_s) / (BATCHES * RECORDS) * 1e6)
+
+    async def p50_ms(self, client: Client, rate: int) -> float:
+        """Measure one round of puts."""
+        seen = await round_of(client, self.bucket, rate, self.values())
+        return seen[len(seen) // 2]
 
     def _used_s(self) -> float:
-        return processor_s() + processor_s(self.store_pid)
+        return fine_processor_s(os.getpid()) + fine_processor_s(self.store_pid)
 
     async def values(self) -> AsyncIterator[bytes]:
         """The records that a watch receives from now on."""
@@ -83,15 +100,6 @@ class Cluster:
         async for frame in delivery_pb2_grpc.DeliveryServiceStub(self.delivery).WatchTopics(request):
             if frame.WhichOneof("frame") == "columns":
                 yield frame.columns.data.values
-
-
-class Both(NamedTuple):
-    """One pair's: ours, and the open one's."""
-
-    rate: float
-    other_rate: float
-    spent_us: float
-    other_spent_us: float
 
 
 def prepared(folder: Path, kind: str, collector: str) -> tuple[CallerAccess, dict[str, str]]:
@@ -116,99 +124,99 @@ def prepared(folder: Path, kind: str, collector: str) -> tuple[CallerAccess, dic
 
 
 @asynccontextmanager
-async def cluster(url: str, folder: Path, kind: str, collector: str) -> AsyncIterator[Cluster]:
-    """Bring one up; its bucket, of the kind's name, is there."""
+async def cluster(url: str, folder: Path, key: Key, collector: str) -> AsyncIterator[Cluster]:
+    """Bring one up; the bucket of the folder's name is there."""
+    side, kind = key
     access, environment = prepared(folder, kind, collector)
+    environment |= side.settings
     async with AsyncExitStack() as stack:
-        started, store = await stack.enter_async_context(store_process(folder / "store", **environment))
-        await stack.enter_async_context(ingest_process(store, url, folder, kind, **environment))
+        started, store = await stack.enter_async_context(
+            store_process(folder / "store", python=side.python, **environment)
+        )
+        await stack.enter_async_context(
+            ingest_process(store, url, folder, folder.name, python=side.python, **environment)
+        )
         delivery = free_address()
-        await stack.enter_async_context(delivery_at(delivery, store, **environment))
+        await stack.enter_async_context(delivery_at(delivery, store, python=side.python, **environment))
         channels = [await stack.enter_async_context(access.open_channel(address)) for address in (store, delivery)]
         await create_topic(channels[0])
-        yield Cluster(channels[0], started.pid, channels[1], kind)
+        yield Cluster(channels[0], started.pid, channels[1], folder.name)
 
 
-async def appends(ours: Cluster, other: Cluster) -> dict[str, Both]:
-    """P1 in both: rates and processor time a record, by kind of append."""
+async def appends(clusters: Mapping[Key, Cluster]) -> Seen:
+    """P1 in all: rates and processor time a record, by kind of append."""
     append = log_pb2.AppendBatch(columns=columns())
     request = log_pb2.AppendRecordsRequest(topic=TOPIC, columns=columns())
 
-    def rounds(cluster: Cluster, call: str) -> Callable[[], Awaitable[float]]:
+    def round_at(cluster: Cluster, call: str) -> Callable[[], Awaitable[Round]]:
         log = log_pb2_grpc.LogServiceStub(cluster.store)
         if call == STREAM:
-            return partial(cluster.round_of, call, partial(stream_round, log, TOPIC, append))
-        return partial(cluster.round_of, call, partial(unary_round, log, request))
+            return partial(cluster.round_of, partial(stream_round, log, TOPIC, append))
+        return partial(cluster.round_of, partial(unary_round, log, request))
 
-    async def idle() -> None:
-        for one in (ours, other):
-            await until_idle(one.store)
-
-    found = {}
+    found: Seen = {}
+    channels = [cluster.store for cluster in clusters.values()]
     for call in (STREAM, UNARY):
-        rates = await alternate(rounds(ours, call), rounds(other, call), rounds=PAIR_ROUNDS, prepare=idle)
-        # the first of each is the warm-up's
-        spent, other_spent = (statistics.median(one.spent_us.pop(call)[1:]) for one in (ours, other))
-        found[call] = Both(*rates, spent, other_spent)
+        works = {key: round_at(one, call) for key, one in clusters.items()}
+        seen = await in_turn(works, rounds=PAIR_ROUNDS, prepare=partial(idle, channels))
+        found[call] = {key: statistics.median(one.rate for one in rounds) for key, rounds in seen.items()}
+        found[f"{call}_processor"] = {
+            key: statistics.median(one.spent_us for one in rounds) for key, rounds in seen.items()
+        }
     return found
 
 
-def append_figures(kind: str, pairs: Sequence[dict[str, Both]]) -> list[Figure]:
-    """The median pair's."""
-    figures = []
-    for call in (STREAM, UNARY):
-        seen = [pair[call] for pair in pairs]
-        rate, spent = statistics.median(one.rate for one in seen), statistics.median(one.spent_us for one in seen)
-        rates = statistics.median(one.rate / one.other_rate for one in seen)
-        costs = statistics.median(one.spent_us / one.other_spent_us for one in seen)
-        figures += [
-            Figure("P16", f"{kind}_{call}", rate, "records/s", rates, PART_MIN),
-            Figure("P16", f"{kind}_{call}_processor", spent, "us/record", costs, PART_MAX, at_most=True),
-        ]
-    return figures
-
-
-async def latencies(client: Client, ours: Cluster, other: Cluster) -> Delivered:
-    """P4 in both: medians in ms, ours and the open one's, by rate and round. The order changes from round to round."""
-    found: Delivered = {rate: [] for rate in RATES}
+async def latencies(client: Client, clusters: Mapping[Key, Cluster]) -> Seen:
+    """P4 in all: the p50 in ms by rate."""
+    found: Seen = {}
     for rate in RATES:
-        for number in range(LATENCY_ROUNDS):
-            medians = {}
-            for one in (other, ours) if number % 2 else (ours, other):
-                seen = await round_of(client, one.bucket, rate, one.values())
-                medians[one.bucket] = seen[len(seen) // 2]
-            found[rate].append((medians[ours.bucket], medians[other.bucket]))
+        works: dict[Key, Callable[[], Awaitable[float]]] = {
+            key: partial(one.p50_ms, client, rate) for key, one in clusters.items()
+        }
+        seen = await in_turn(works, rounds=LATENCY_ROUNDS)
+        found[f"p50_at_{rate}"] = {key: statistics.median(rounds) for key, rounds in seen.items()}
     return found
 
 
-def latency_figures(kind: str, pairs: Sequence[Delivered]) -> list[Figure]:
-    """The median round's, of all pairs."""
+def figures_of(kind: str, pairs: Sequence[Seen]) -> list[Figure]:
+    """The median pair's: each side against its open cluster, and against the same cluster before."""
+    sides = [side for side, each in next(iter(pairs[0].values())) if each == kind]
+    before = next((side for side in sides if side.is_before), None)
     figures = []
-    for rate in RATES:
-        rounds = [both for pair in pairs for both in pair[rate]]
-        p50 = statistics.median(ours for ours, _ in rounds)
-        ratio = statistics.median(ours / other for ours, other in rounds)
-        figures.append(Figure("P16", f"{kind}_p50_at_{rate}", p50, "ms", ratio, PART_MAX, at_most=True))
+    for name in pairs[0]:
+        is_rate = name in (STREAM, UNARY)
+        goal = PART_MIN if is_rate else PART_MAX
+        ratios = [((side, kind), (side, OPEN), "", None if side.is_before else goal) for side in sides]
+        if before is not None:
+            not_worse = NOT_WORSE_MIN if is_rate else None
+            now = [side for side in sides if side is not before]
+            ratios += [((side, kind), (before, kind), "_to_before", not_worse) for side in now]
+        unit = "records/s" if is_rate else "ms" if name.startswith("p50") else "us/record"
+        for key, other, suffix, target in ratios:
+            value = statistics.median(pair[name][key] for pair in pairs)
+            ratio = statistics.median(pair[name][key] / pair[name][other] for pair in pairs)
+            label = f"{kind}_{name}_{key[0].name}{suffix}"
+            figures.append(Figure("P16", label, value, unit, ratio, target, at_most=not is_rate))
     return figures
 
 
 async def costs_of(kind: str, collector: str) -> list[Figure]:
     """The cost of one kind, in new pairs of clusters; the data of a pair is removed with it."""
-    appended, delivered = [], []
+    pairs = []
     for _ in range(PAIRS):
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             url = await stack.enter_async_context(nats_server(folder))
             client = await nats.connect(url)
             stack.push_async_callback(client.close)
-            pair = []
-            for one in (kind, OPEN):
-                await client.jetstream().create_key_value(KeyValueConfig(bucket=one, history=HISTORY))
-                pair.append(await stack.enter_async_context(cluster(url, folder / one, one, collector)))
-            ours, other = pair
-            appended.append(await appends(ours, other))
-            delivered.append(await latencies(client, ours, other))
-    return [*append_figures(kind, appended), *latency_figures(kind, delivered)]
+            clusters: dict[Key, Cluster] = {}
+            for key in ((side, each) for side in our_sides() for each in (kind, OPEN)):
+                bucket = f"{key[1]}-{key[0].name}"
+                await client.jetstream().create_key_value(KeyValueConfig(bucket=bucket, history=HISTORY))
+                opened = cluster(url, folder / bucket, key, collector)
+                clusters[key] = await stack.enter_async_context(opened)
+            pairs.append({**await appends(clusters), **await latencies(client, clusters)})
+    return figures_of(kind, pairs)
 
 
 async def measure() -> list[Figure]:

@@ -29,7 +29,7 @@ from tests.bench.sides import NOT_WORSE_MIN, bare_processes, our_sides, side_fig
 from tests.support.cluster.processes import nats_server, store_process
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from tests.bench.sides import Side
 
@@ -149,12 +149,11 @@ async def measure() -> list[Figure]:
     ]
 
 
-async def idle(channels: dict[Side, grpc.aio.Channel]) -> None:
+async def idle(stores: Iterable[grpc.aio.Channel]) -> None:
     """Wait until all stores are."""
     async with asyncio.TaskGroup() as tasks:
-        for side, channel in channels.items():
-            if not side.is_bare:
-                tasks.create_task(until_idle(channel))
+        for store in stores:
+            tasks.create_task(until_idle(store))
 
 
 async def _measured(channels: dict[Side, grpc.aio.Channel]) -> list[Figure]:
@@ -166,12 +165,11 @@ async def _measured(channels: dict[Side, grpc.aio.Channel]) -> list[Figure]:
         "append_stream": lambda stub: stream_round(stub, TOPIC, append),
         "append_records": lambda stub: unary_round(stub, request),
     }
+    stores = [channel for side, channel in channels.items() if not side.is_bare]
     figures: list[Figure] = []
     medians: dict[str, dict[Side, float]] = {}
     for name, call in calls.items():
-        seen = await in_turn(
-            {side: partial(call, stub) for side, stub in stubs.items()}, prepare=partial(idle, channels)
-        )
+        seen = await in_turn({side: partial(call, stub) for side, stub in stubs.items()}, prepare=partial(idle, stores))
         medians[name] = {side: statistics.median(rates) for side, rates in seen.items()}
         figures += side_figures("P1", name, "records/s", medians[name], target=TARGET, not_worse=NOT_WORSE_MIN)
     sustained = {side: rate for side, rate in medians["append_stream"].items() if side.is_bare}

@@ -248,14 +248,14 @@ async def measure() -> list[Figure]:
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         found = await targets(stack, Path(directory))
-        channels = {side: target.channels[0] for side, target in found.items()}
+        stores = [target.channels[0] for side, target in found.items() if not side.is_bare]
         works: dict[tuple[str, Side], Callable[[], Awaitable[Round]]] = {
             (name, side): partial(plan, target)
             for name, plan in plans.items()
             for side, target in found.items()
             if _takes(name, side, target)
         }
-        seen = await in_turn(works, prepare=partial(idle, channels))
+        seen = await in_turn(works, prepare=partial(idle, stores))
     figures = []
     for name in plans:
         rounds = {side: of for (plan_name, side), of in seen.items() if plan_name == name}

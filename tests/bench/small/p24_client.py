@@ -94,7 +94,7 @@ async def measure() -> list[Figure]:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         loaders = {side: await stack.enter_async_context(loader(side, directory)) for side in our_sides()}
-        channels = {side: one.store for side, one in loaders.items()}
+        stores = [one.store for one in loaders.values()]
         for load, raw in RAW.items():
             works: dict[Side, Callable[[], Awaitable[Round]]] = {
                 side: partial(one.run, load) for side, one in loaders.items()
@@ -102,7 +102,7 @@ async def measure() -> list[Figure]:
             for bare in bare_sides():
                 at = next(one for side, one in loaders.items() if side.wire == bare.wire)
                 works[bare] = partial(at.run, raw)
-            seen = await in_turn(works, prepare=partial(idle, channels))
+            seen = await in_turn(works, prepare=partial(idle, stores))
             figures += _figures(load, seen)
     return figures
 

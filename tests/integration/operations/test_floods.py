@@ -93,7 +93,8 @@ async def test_streams_of_one_key_are_bounded_and_given_back(tmp_path: Path) -> 
 
 async def opened(channels: list[grpc.aio.Channel]) -> tuple[list[str], str]:
     """Open streams of appends; return how each ended (empty = it stays open), and the reason that refuses one more call."""
-    calls = [log_pb2_grpc.LogServiceStub(channel).AppendStream() for channel in channels for _ in range(STREAMS)]
+    stubs = [log_pb2_grpc.LogServiceStub(channel) for channel in channels for _ in range(STREAMS)]
+    calls = [stub.AppendStream(wait_for_ready=True) for stub in stubs]
     start = log_pb2.AppendStreamRequest(start=log_pb2.AppendStart(topic="log"))
     record = types_pb2.RecordBatch(records=[types_pb2.Record(data=b"x")])
     append = log_pb2.AppendStreamRequest(append=log_pb2.AppendBatch(rows=record))

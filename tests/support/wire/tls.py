@@ -42,14 +42,15 @@ class TlsClient:
         context.minimum_version = context.maximum_version = version
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
-        self._is_done = False
+        self.is_done = False
+        """Its handshake is."""
 
     def handshake(self) -> bool:
         """Go on with it; whether there is something to send for it."""
-        if not self._is_done:
+        if not self.is_done:
             with suppress(ssl.SSLWantReadError):
                 self._tls.do_handshake()
-                self._is_done = True
+                self.is_done = True
         return bool(self._outgoing.pending)
 
     def shake_hands(self, session: TlsSession) -> None:
@@ -57,7 +58,7 @@ class TlsClient:
         while self.handshake():
             assert session.receive(self.output()) == b""
             self._incoming.write(session.take_output())
-        assert session.is_open and self._is_done
+        assert session.is_open and self.is_done
 
     def output(self) -> bytes:
         """The bytes to send."""
@@ -78,7 +79,7 @@ class TlsClient:
         """Read records: their bytes, and whether the server has announced its end."""
         self._incoming.write(data)
         plain = b""
-        if not self._is_done:
+        if not self.is_done:
             return plain, False
         try:
             while part := self._tls.read(1 << 18):

@@ -128,6 +128,32 @@ def test_a_huge_string_is_refused_by_its_length_alone() -> None:
     assert peer.failure is not None and peer.failure.code is ErrorCode.COMPRESSION_ERROR
 
 
+def test_windows_of_streams_that_open_together_are_paid_by_their_requests() -> None:
+    """gRPC's core enlarges the window of each stream that it opens: a thousand watches may come before any answer."""
+    peer = Peer(Limits(control_frames_max=200, streams_max=10_000), consumes=False)
+    for index in range(3_000):
+        stream_id = 1 + 2 * index
+        peer.send(headers(stream_id, request_block()), window_update(stream_id, 100), window_update(0, 100))
+    assert peer.failure is None
+    for _ in range(FRAMES_MAX * 5):
+        peer.send(window_update(1, 1))
+    assert peer.failure is not None
+
+
+def test_what_is_paid_stays_paid_in_the_next_interval() -> None:
+    peer = Peer(Limits(control_frames_max=200, streams_max=10_000), consumes=False)
+    for index in range(300):
+        peer.send(headers(1 + 2 * index, request_block()))
+    for index in range(199):  # with the SETTINGS that cost 10 these end the first interval
+        peer.now_s += 1
+        peer.send(rst_stream(1 + 2 * index))
+    for _ in range(3 * 300 + 200):
+        peer.send(window_update(0, 1))
+    assert peer.failure is None
+    peer.send(window_update(0, 1), window_update(0, 1))
+    assert peer.failure is not None
+
+
 def test_pings_and_windows_of_a_reader_are_paid_by_messages() -> None:
     peer = Peer(LIMITS)
     peer.send(settings({frames.INITIAL_WINDOW_SIZE: 1 << 20}), window_update(0, 1 << 20), headers(1, request_block()))

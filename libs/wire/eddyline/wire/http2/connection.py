@@ -331,6 +331,7 @@ class Http2Connection:
             self._charge()
             self._handler.on_oversized(stream)
             return
+        self.meter.paying += 1
         self._handler.on_request(stream)
         if is_end and not stream.is_closed:
             stream.handler.on_end()

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from eddyline.wire.http2.limits import Limits
 
 PAID_FRAMES: Final = 3
-"""Frames that a client may send for each message it gets: WINDOW_UPDATE of the stream and of the connection, which gRPC's
-core sends for each answer, and a PING, by which grpc-go measures the bandwidth."""
+"""Frames that a client may send for each request and for each message it gets: WINDOW_UPDATE of the stream and of the
+connection, which gRPC's core sends for each stream it opens and each answer, and a PING, by which grpc-go measures the
+bandwidth."""
 
 
 class ControlMeter:
@@ -27,7 +28,7 @@ class ControlMeter:
     `control_interval_s` seconds, and no timer is needed.
     """
 
-    __slots__ = ("_frames_max", "_interval_s", "_now", "_started_s", "frames", "messages_sent", "total", "unanswered")
+    __slots__ = ("_frames_max", "_interval_s", "_now", "_started_s", "frames", "paying", "total", "unanswered")
 
     def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
         self._frames_max = limits.control_frames_max
@@ -37,8 +38,8 @@ class ControlMeter:
         self.frames = 0
         self.unanswered = 0
         """PING and WINDOW_UPDATE frames of this interval."""
-        self.messages_sent = 0
-        """Messages sent in this interval, each of which pays for `PAID_FRAMES` of them."""
+        self.paying = 0
+        """Requests taken and messages sent, each of which pays for `PAID_FRAMES` of them, also in a later interval."""
         self.total = 0
 
     def charge(self, cost: int = 1) -> None:
@@ -53,14 +54,14 @@ class ControlMeter:
             self._next_interval()
 
     def charge_unless_paid(self) -> None:
-        """Count a PING or WINDOW_UPDATE, some of which a peer may send for each message.
+        """Count a PING or WINDOW_UPDATE, some of which a peer may send for each request and message.
 
         Raises:
             ConnectionFailed: ENHANCE_YOUR_CALM.
         """
         self.total += 1
         self.unanswered += 1
-        if self.unanswered - PAID_FRAMES * self.messages_sent > self._frames_max:
+        if self.unanswered - PAID_FRAMES * self.paying > self._frames_max:
             self._next_interval()
 
     def _next_interval(self) -> None:
@@ -68,4 +69,5 @@ class ControlMeter:
         if now - self._started_s < self._interval_s:
             raise ConnectionFailed(ErrorCode.ENHANCE_YOUR_CALM, "too many control frames")
         self._started_s = now
-        self.frames = self.unanswered = self.messages_sent = 0
+        self.paying = max(self.paying - self.unanswered // PAID_FRAMES, 0)
+        self.frames = self.unanswered = 0

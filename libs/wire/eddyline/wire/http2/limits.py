@@ -54,8 +54,8 @@ class Limits:
     control_frames_max: int = 2_000
     """Frames in `control_interval_s` that make work and carry nothing; more ends the connection, ENHANCE_YOUR_CALM.
     Counted: RST_STREAM, PING, SETTINGS (10 each), PRIORITY, CONTINUATION, WINDOW_UPDATE, empty DATA, unknown types, frames
-    of closed streams, refused and malformed requests. Each message that we send pays for three of PING and WINDOW_UPDATE,
-    since a client that reads fast sends them at that rate."""
+    of closed streams, refused and malformed requests. Each request and each message that we send pays for three of PING and
+    WINDOW_UPDATE, since gRPC's core sends them at that rate."""
     control_interval_s: float = 10.0
     unsent_answers_max: int = 1_000
     """Acknowledgements and resets for a peer that does not read its socket; more ends the connection."""

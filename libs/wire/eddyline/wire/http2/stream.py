@@ -142,7 +142,7 @@ class Http2Stream:
         self.send_window -= size
         connection.send_window -= size
         connection.write(pack_header(size << 8 | DATA, 0, self.id) + data)
-        connection.meter.messages_sent += 1
+        connection.meter.paying += 1
         if not self.uncredited_since_s:
             self._mark_uncredited()
         return True
@@ -185,7 +185,7 @@ class Http2Stream:
         self.is_opened = True
         self.send_window -= data_bytes
         connection.send_window -= data_bytes
-        connection.meter.messages_sent += 1
+        connection.meter.paying += 1
         self._end = frames
         self._finish()
         return True
@@ -207,7 +207,7 @@ class Http2Stream:
         self.send_window -= data_bytes
         connection.send_window -= data_bytes
         connection.write(frame)
-        connection.meter.messages_sent += 1
+        connection.meter.paying += 1
         if not self.uncredited_since_s:
             self._mark_uncredited()
         return True
@@ -242,7 +242,7 @@ class Http2Stream:
             self._queue.popleft()
             self._head_at = 0
             self.queued_since_s = self.connection.now()
-            self.connection.meter.messages_sent += 1
+            self.connection.meter.paying += 1
         else:
             self._head_at = at + size
         if not self.uncredited_since_s:

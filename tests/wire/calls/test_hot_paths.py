@@ -49,6 +49,30 @@ async def test_a_quick_handler_answers_without_a_task_or_leaves_it_to_the_handle
         assert len(set(tasks)) == 1
 
 
+async def test_a_quick_handler_may_answer_later() -> None:
+    server = Server()
+    waiting: list[Call] = []
+
+    def quick(call: Call, _request: bytes) -> None:
+        call.defer()
+        waiting.append(call)
+
+    server.add_quick_handlers("t.T", {"Echo": quick})
+    async with asyncio.timeout(HANG_S), echo_server(server) as echo, grpc.aio.insecure_channel(echo.address) as channel:
+        call = unary_unary(channel, "/t.T/Echo")
+        answered, failed, late = call(b"1"), call(b"2"), call(b"3", timeout=0.2)
+        await until(lambda: len(waiting) == 3)
+        assert await late.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: server.calls_open == 2)
+        by_time = sorted(waiting, key=lambda one: one.is_cancelled)
+        by_time[2].answer(b"too late")
+        by_time[0].answer(b"later")
+        by_time[1].finish(5, "none")
+        codes = {await answered.code(), await failed.code()}
+        assert codes == {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND}
+        await until(lambda: not server.calls_open)
+
+
 async def test_an_error_of_a_quick_handler_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_call: Call, _request: bytes) -> bytes:
         raise KeyError("mine")

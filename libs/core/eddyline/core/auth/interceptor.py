@@ -28,11 +28,14 @@ from eddyline.core.auth.quotas import Quotas
 from eddyline.core.auth.rules import RULES, Rule
 from eddyline.core.errors import EddylineError, PermissionDenied, Unauthenticated
 from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like, make_handler
+from eddyline.core.transport.pushed_requests import CheckedRequests, as_pushed
+from eddyline.core.transport.quick_gate import admit_any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from eddyline.core.transport.handlers import Continuation, Handler
+    from eddyline.core.transport.quick_gate import Admit, Certificate, GiveBack, Metadata
 
     Context = grpc.aio.ServicerContext[object, object]
 
@@ -72,6 +75,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         self._certificates = certificates
         self.quotas = quotas if quotas is not None else Quotas()
         self._calls = OpenCalls()
+        self.version = 0
+        """Number of times that the keys were replaced: what was decided by an earlier one is decided again."""
         self.refused_count = 0
         """Calls without a known key or certificate, since the start."""
         self._wrapped_handlers: HandlerCache[Handler] = HandlerCache(self._make_wrapped)
@@ -85,6 +90,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     def replace(self, ring: KeyRing) -> int:
         """Use other keys from now on, end the streams that they do not cover, and return how many ended."""
         self._ring = ring
+        self.version += 1
         return self._calls.end_uncovered(
             lambda call: ring.of_digest(call.digest) if call.digest else ring.of_certificate(call.certificate)
         )
@@ -103,7 +109,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         if rule.is_open:
             return await self._open(continuation, handler_call_details)
         try:
-            access = self._access_data(handler_call_details)
+            access = self._access_data(handler_call_details.invocation_metadata or ())
             if access.grant is not None:
                 self.quotas.admit(access.grant, is_watch=rule.is_watch)
         except EddylineError as error:
@@ -128,15 +134,35 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         _REFUSAL.set(error)
         return self._refusing
 
-    def _access_data(self, details: grpc.HandlerCallDetails) -> _AccessData:
-        """Return the access data in the call's metadata.
+    def quick_admit(self, method: str, metadata: Metadata, certificate: Certificate) -> Admit | None:
+        rule = RULES.get(method)
+        if rule is None or rule.is_open or rule.is_watch or rule.audited is not None:
+            return None
+        if not self.enforced:
+            return admit_any
+        refused_count = self.refused_count
+        try:
+            access = self._access_data(metadata)
+            key = self._of_certificate(certificate(), access) if access.grant is None else access.grant
+            grant = _principal(key, access)
+        finally:
+            self.refused_count = refused_count  # the interceptor counts the call
+
+        def admit(request: Any, _size: int) -> GiveBack:
+            authorize(rule, method, grant, request)
+            return self.quotas.enter(key, is_watch=False)
+
+        return admit
+
+    def _access_data(self, metadata: Iterable[Sequence[str | bytes]]) -> _AccessData:
+        """Return the access data in a call's metadata.
 
         Raises:
             Unauthenticated: there is no known key, and certificates are not used.
         """
         authorization: str | None = None
         principal: str | None = None
-        for key, value in details.invocation_metadata or ():
+        for key, value in metadata:
             if key == AUTHORIZATION:
                 authorization = value if isinstance(value, str) else ""
             elif key == PRINCIPAL_KEY:
@@ -162,18 +188,12 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         access = _ACCESS.get()
         grant = access.grant
         if grant is None:
-            grant = self._of_certificate(context, access)
+            grant = self._of_certificate(context.auth_context(), access)
             self.quotas.admit(grant, is_watch=rule.is_watch)
-        if access.principal is None:
-            return grant
-        if not grant.is_role:
-            raise PermissionDenied(
-                f"{grant.name} is not a role, and may not call for another principal", principal=grant.name
-            )
-        return principal_from(access.principal, via=grant.name)
+        return _principal(grant, access)
 
-    def _of_certificate(self, context: Context, access: _AccessData) -> Grant:
-        names = _names_of(context)
+    def _of_certificate(self, properties: Mapping[str, Iterable[bytes]], access: _AccessData) -> Grant:
+        names = _names_of(properties)
         if self._ring is None:
             # Without a keys file every client with a certificate of the authority may do everything.
             return Grant(names[0][:255] if names else "certificate", frozenset(Scope))
@@ -295,11 +315,19 @@ def _need(scopes: frozenset[Scope], method: str, grant: Grant) -> None:
         )
 
 
-async def _authorized(steps: AsyncIterator[Request], call: OpenCall) -> AsyncIterator[Request]:
-    async for step in steps:
+def _authorized(steps: AsyncIterator[Request], call: OpenCall) -> AsyncIterator[Request]:
+    def check(step: Request) -> None:
         authorize_message(call.rule, call.method, call.grant, step)
         if call.grant.prefixes:
             call.names = (*call.names, *call.rule.names(step))
+
+    pushed = as_pushed(steps)
+    return _each_checked(steps, check) if pushed is None else CheckedRequests(pushed, check)
+
+
+async def _each_checked(steps: AsyncIterator[Request], check: Callable[[Request], None]) -> AsyncIterator[Request]:
+    async for step in steps:
+        check(step)
         yield step
 
 
@@ -316,11 +344,25 @@ async def _answers(answers: Any, call: OpenCall, context: Context) -> None:
                 await call.begin(context.write(message))
 
 
-def _names_of(context: Context) -> list[str]:
-    """Return the names of the certificate of the call's connection."""
-    verified = context.auth_context()
+def _principal(grant: Grant, access: _AccessData) -> Grant:
+    """Return the grant of the principal that a caller calls for; its own if it calls for itself.
+
+    Raises:
+        PermissionDenied: the caller is not a role.
+    """
+    if access.principal is None:
+        return grant
+    if not grant.is_role:
+        raise PermissionDenied(
+            f"{grant.name} is not a role, and may not call for another principal", principal=grant.name
+        )
+    return principal_from(access.principal, via=grant.name)
+
+
+def _names_of(properties: Mapping[str, Iterable[bytes]]) -> list[str]:
+    """Return the names in the properties of a certificate."""
     commons, uris, dns = (
-        [value.decode("utf-8", "replace") for value in verified.get(field) or ()]
+        [value.decode("utf-8", "replace") for value in properties.get(field) or ()]
         for field in ("x509_common_name", "peer_uri", "peer_dns")
     )
     return certificate_names(common_name=next(iter(commons), ""), uris=uris, dns=dns)

@@ -1,6 +1,7 @@
 """Quotas: how many calls and watch streams each key has in flight at this process.
 
-I1: a counted call is given back when its task ends, in any way: answered, cancelled, disconnected, never begun. I2: a
+I1: a counted call is given back when its task ends, in any way: answered, cancelled, disconnected, never begun; one without
+a task when its answer is known. I2: a
 refused call is not counted; check and count are one step on the event loop, so no race admits one too many.
 Threading: event loop.
 """
@@ -9,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eddyline.core.errors import QuotaRequests, QuotaWatches
 from eddyline.core.runtime.settings import KEY_REQUESTS_MAX, KEY_WATCHES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eddyline.core.auth.grant import Grant
 
 REQUESTS_RETRY_MS: Final = 100
@@ -36,15 +40,24 @@ class Quotas:
         Raises:
             QuotaRequests, QuotaWatches: the key has as many in flight as its limit.
         """
+        task = asyncio.current_task()
+        assert task is not None, "a call is a task"
+        leave = self.enter(grant, is_watch=is_watch)
+        task.add_done_callback(lambda _: leave())
+
+    def enter(self, grant: Grant, *, is_watch: bool) -> Callable[[], None]:
+        """Count a call until the returned function is called, once.
+
+        Raises:
+            as `admit`.
+        """
         counts = self.watches if is_watch else self.requests
         limit = self._limit(grant, is_watch=is_watch)
         name = grant.name
         if limit and counts[name] >= limit:
             raise _quota_error(name, limit, is_watch=is_watch)
-        task = asyncio.current_task()
-        assert task is not None, "a call is a task"
         counts[name] += 1
-        task.add_done_callback(lambda _: _leave(counts, name))
+        return partial(_leave, counts, name)
 
     def _limit(self, grant: Grant, *, is_watch: bool) -> int:
         own = grant.watches_max if is_watch else grant.requests_max

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from eddyline.core.auth.rules import RULES
 from eddyline.core.errors import WrongShard
 from eddyline.core.forwarding.list_topics import list_topics
 from eddyline.core.forwarding.routes import ROUTES, Route, requested_source, requested_topic
 from eddyline.core.model.sharding import shard_of
 from eddyline.core.transport.cluster_check import FORWARDED_KEY
 from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like
+from eddyline.core.transport.pushed_requests import RejoinedRequests, as_pushed
+from eddyline.core.transport.quick_gate import admit_any, nothing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from eddyline.core.forwarding.shards import ShardForwarder
     from eddyline.core.transport.handlers import Continuation, Handler
+    from eddyline.core.transport.quick_gate import Admit, Certificate, GiveBack, Metadata
 
     Unary = Callable[[Any, Any], Awaitable[Any]]
     Stream = Callable[[Any, Any], Any]
@@ -91,6 +95,19 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
         _RECEIVED.set(_Received(is_marked=any(key == FORWARDED_KEY for key, _ in metadata)))
         return self._sending_handlers.get(handler, method)
 
+    def quick_admit(self, method: str, _metadata: Metadata, _certificate: Certificate) -> Admit | None:
+        if method not in self._methods:
+            return admit_any
+        if self._own_index is None or ROUTES[method] is not Route.TOPIC:
+            return None
+        names = RULES[method].names
+
+        def admit(request: Any, _size: int) -> GiveBack | None:
+            topic = next(iter(names(request)), None)
+            return nothing if topic and shard_of(topic, self._shards.count) == self._own_index else None
+
+        return admit
+
     def _sending(self, handler: Handler, method: str) -> Handler:
         decode, encode = _recording(handler.request_deserializer), _or_bytes(handler.response_serializer)
         wrap = self._unary
@@ -144,8 +161,10 @@ class ForwardingInterceptor(grpc.aio.ServerInterceptor):
                 messages = _messages(received, steps, is_empty=first is None)
                 await self._shards.duplex(owner, method, messages, context)
                 return
+            message, pushed = received.take(), as_pushed(steps)
             received.stay()
-            await behaviour(_rejoined(first, steps), _OpenedContext(context))
+            rejoined = _rejoined(first, steps) if pushed is None else RejoinedRequests(first, message, pushed)
+            await behaviour(steps if first is None else rejoined, _OpenedContext(context))
 
         return answer
 
@@ -246,7 +265,6 @@ async def _messages(received: _Received, steps: AsyncIterator[Any], *, is_empty:
 
 
 async def _rejoined(first: Any, steps: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-    if first is not None:
-        yield first
+    yield first
     async for step in steps:
         yield step

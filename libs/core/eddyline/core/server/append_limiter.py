@@ -14,15 +14,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import grpc
 
 from eddyline.core.records.record import MESSAGE_BYTES_MAX
 from eddyline.core.transport.handlers import HandlerCache, behaviour_of, handler_like
+from eddyline.core.transport.quick_gate import admit_any
 
 if TYPE_CHECKING:
     from eddyline.core.transport.handlers import Continuation, Handler
+    from eddyline.core.transport.quick_gate import Admit, Certificate, GiveBack, Metadata
 
 METHODS: Final = frozenset(("/eddyline.v1.LogService/AppendRecords", "/eddyline.v1.ApplyService/ApplyBatch"))
 FORMS: Final = 3
@@ -73,6 +76,17 @@ class AppendLimiter(grpc.aio.ServerInterceptor):
             return decode(message)
 
         return handler_like(handler, behaviour_of(handler), decode=received)
+
+    def quick_admit(self, method: str, _metadata: Metadata, _certificate: Certificate) -> Admit | None:
+        return self._admit if method in METHODS else admit_any
+
+    def _admit(self, _request: object, size: int) -> GiveBack | None:
+        """Claim the memory of an append that was received already, unless others wait for theirs or there is no room."""
+        if self._waiting or not self._fits():
+            return None
+        claim = _Claim()
+        self._change(claim, FORMS * size)
+        return partial(self._change, claim, 0)
 
     def hold(self, memory_is_full: bool) -> None:
         """Admit calls one at a time while memory is full: the store refuses each with its reason."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from eddyline.core.transport.handlers import Continuation, Handler
+    from eddyline.core.transport.status import WireStatus
 
     # Arguments and results of handlers; gRPC's own types have no asynchronous handlers.
     Context = grpc.aio.ServicerContext[object, object]
@@ -170,16 +171,22 @@ def _stream(behaviour: StreamBehaviour, method: str, new_id: NewId) -> Callable[
     return answer
 
 
+def status_of(error: BaseException, method: str, new_id: NewId) -> WireStatus:
+    """Return the status of a call that failed: of a domain error its own, of any other INTERNAL with the id it is logged
+    with."""
+    if not isinstance(error, EddylineError):
+        error_id = new_id()
+        _log(error, method, error_id)
+        error = Internal(f"internal error; search the role's log for id {error_id}", id=error_id)
+    return to_status(error)
+
+
 async def _abort(context: Context, error: Exception, method: str, new_id: NewId) -> None:
     """End the call with the status of `error`. Raises AbortError, or CancelledError if the call is already over."""
     error = _ungrouped(error)
     if _is_call_over(error, context):
         raise asyncio.CancelledError from error
-    if not isinstance(error, EddylineError):
-        error_id = new_id()
-        _log(error, method, error_id)
-        error = Internal(f"internal error; search the role's log for id {error_id}", id=error_id)
-    code, message, trailing_metadata = to_status(error)
+    code, message, trailing_metadata = status_of(error, method, new_id)
     try:
         await context.abort(code, message, trailing_metadata)
     except grpc.aio.AbortError:
@@ -210,5 +217,5 @@ def _ungrouped(error: Exception) -> Exception:
     return first
 
 
-def _log(error: Exception, method: str, error_id: str) -> None:
+def _log(error: BaseException, method: str, error_id: str) -> None:
     _LOG.error("unexpected error in a call", exc_info=error, extra=fields(id=error_id, method=method))

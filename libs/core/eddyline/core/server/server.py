@@ -19,6 +19,7 @@ from eddyline.core.auth.role import RoleAccess
 from eddyline.core.runtime.settings import WIRES, SettingsError
 from eddyline.core.server.error_interceptor import ErrorInterceptor, random_id
 from eddyline.core.server.health import HealthBoard
+from eddyline.core.server.quick_calls import QuickCalls
 from eddyline.core.server.reflection import SERVICE_NAME, ReflectionServicer
 from eddyline.core.server.wire import CALLS_MAX, WireOptions
 from eddyline.core.transport.cluster_check import ClusterIdInterceptor
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from eddyline.core.server.quick_calls import QuickMethod
     from eddyline.core.server.wire import Backlog, Wire
     from eddyline.core.telemetry.server_metrics import ServerCounts
 
@@ -67,13 +69,15 @@ class RoleServer:
         self._access.check_listen(listen)
         self._listen = listen
         gates = (ClusterIdInterceptor(cluster_id),) if cluster_id else ()
+        inner = (*gates, *interceptors)
         self._wire = _open_wire(
             wire,
             WireOptions(
                 access=self._access,
-                interceptors=(ErrorInterceptor(new_id=new_id), self._access.interceptor, *gates, *interceptors),
+                interceptors=(ErrorInterceptor(new_id=new_id), self._access.interceptor, *inner),
                 connection_age_ms_max=connection_age_ms_max,
                 connections_max=connections_max,
+                quick_calls=QuickCalls(self._access.interceptor, inner, new_id=new_id),
             ),
         )
         self.grpc = self._wire.server
@@ -96,6 +100,10 @@ class RoleServer:
             for name, method in methods.items()
         }
         self.grpc.add_registered_method_handlers(service, handlers)
+
+    def add_quick_methods(self, service: str, methods: Mapping[str, QuickMethod]) -> None:
+        """Answer calls of methods of `service` (full name) without a task where the wire can, and they need not wait."""
+        self._wire.add_quick_methods(service, methods)
 
     async def start(self, *service_names: str) -> str:
         """Bind and serve, and return the address with its port; reflection lists `service_names` (full names).

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import grpc
 
     from eddyline.core.auth.role import RoleAccess
+    from eddyline.core.server.quick_calls import QuickCalls, QuickMethod
     from eddyline.core.telemetry.server_metrics import ServerCounts
 
 CALLS_MAX: Final = 16_384
@@ -36,6 +37,7 @@ class WireOptions:
     interceptors: Sequence[grpc.aio.ServerInterceptor]
     connection_age_ms_max: int
     connections_max: int
+    quick_calls: QuickCalls
 
 
 class Backlog(NamedTuple):
@@ -64,6 +66,12 @@ class Wire(Protocol):
 
         Raises:
             RuntimeError: the address is in use, or not one of this host.
+        """
+
+    def add_quick_methods(self, service: str, methods: Mapping[str, QuickMethod]) -> None:
+        """Answer calls of a service's methods without a task where that can be; their handlers answer the others.
+
+        Nothing with gRPC's own core, which has no such way.
         """
 
     def counts(self) -> ServerCounts:

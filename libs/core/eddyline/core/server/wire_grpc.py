@@ -19,6 +19,9 @@ from eddyline.core.telemetry.server_metrics import ServerCounts
 from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eddyline.core.server.quick_calls import QuickMethod
     from eddyline.core.server.wire import WireOptions
 
 PING_INTERVAL_MS_MIN: Final = 5_000
@@ -70,6 +73,9 @@ class GrpcWire:
         if self._credentials is None:
             return self.server.add_insecure_port(listen)
         return self.server.add_secure_port(listen, self._credentials)
+
+    def add_quick_methods(self, _service: str, _methods: Mapping[str, QuickMethod]) -> None:
+        pass
 
     def counts(self) -> ServerCounts:
         return ServerCounts()

@@ -21,7 +21,9 @@ from eddyline.wire.transport.tls import prepare_context
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping
 
+    from eddyline.core.server.quick_calls import QuickMethod
     from eddyline.core.server.wire import WireOptions
 
 FLOOD: Final = "ENHANCE_YOUR_CALM"
@@ -48,6 +50,7 @@ class OwnWire:
     def __init__(self, options: WireOptions) -> None:
         age_s = options.connection_age_ms_max / 1000
         self._access = options.access
+        self._quick_calls = options.quick_calls
         self._prepared: ssl.SSLContext | None = None
         self.server: Server = Server(
             interceptors=options.interceptors,
@@ -67,6 +70,10 @@ class OwnWire:
         if self._access.grpc_context() is None:
             return self.server.add_insecure_port(listen)
         return self.server.add_tls_port(listen, self._context)
+
+    def add_quick_methods(self, service: str, methods: Mapping[str, QuickMethod]) -> None:
+        handler = self._quick_calls.handler
+        self.server.add_quick_handlers(service, {name: handler(method) for name, method in methods.items()})
 
     def counts(self) -> ServerCounts:
         counters = self.server.counters

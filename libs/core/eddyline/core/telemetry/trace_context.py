@@ -62,7 +62,12 @@ def parse_traceparent(text: str) -> TraceContext | None:
 
 def traceparent_of(context: CalledContext) -> str:
     """Return the header of a call; "" = none."""
-    for key, value in context.invocation_metadata() or ():
+    return traceparent_in(context.invocation_metadata())
+
+
+def traceparent_in(metadata: Iterable[Sequence[str | bytes]] | None) -> str:
+    """Return the header in a call's metadata; "" = none."""
+    for key, value in metadata or ():
         if key == TRACEPARENT:
             return value if isinstance(value, str) else ""
     return ""

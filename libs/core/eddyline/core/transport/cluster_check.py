@@ -14,9 +14,13 @@ import grpc
 
 from eddyline.core.errors import ClusterMismatch
 from eddyline.core.transport.handlers import handler_like
+from eddyline.core.transport.quick_gate import admit_any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from eddyline.core.transport.handlers import Continuation, Handler
+    from eddyline.core.transport.quick_gate import Admit, Certificate, Metadata
 
 CLUSTER_ID_KEY: Final = "eddyline-cluster-id"
 FORWARDED_KEY: Final = "eddyline-forwarded"
@@ -47,10 +51,18 @@ class ClusterIdInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        for key, value in handler_call_details.invocation_metadata or ():
+        called_by = self._other_cluster(handler_call_details.invocation_metadata or ())
+        return handler if called_by is None else self._refusing(handler, called_by)
+
+    def quick_admit(self, _method: str, metadata: Metadata, _certificate: Certificate) -> Admit | None:
+        return admit_any if self._other_cluster(metadata) is None else None
+
+    def _other_cluster(self, metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+        """Return the other cluster that the caller belongs to; None = it is of this one, or of none."""
+        for key, value in metadata:
             if key in _ID_KEYS and value != self._cluster_id:
-                return self._refusing(handler, value if isinstance(value, str) else value.decode(errors="replace"))
-        return handler
+                return value if isinstance(value, str) else value.decode(errors="replace")
+        return None
 
     def _refusing(self, handler: Handler, called_by: str) -> Handler:
         async def refuse(_request: object, _context: object) -> NoReturn:

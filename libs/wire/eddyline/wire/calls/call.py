@@ -85,9 +85,9 @@ class Call:
     """A call. Made by the server for a stream; a `StreamHandler`."""
 
     __slots__ = (
-        *("_assembler", "_assembling", "_credited", "_waiting_status", "_status_timer", "_is_paused", "_on_end"),
-        *("_on_message", "_owner", "_quick", "_reader", "_task", "_timer", "_writable", "connection", "deadline_s"),
-        *("done_callbacks", "inbox", "is_cancelled", "is_finished", "opening", "stream"),
+        *("_assembler", "_assembling", "_credited", "_is_deferred", "_is_paused", "_on_end", "_on_message", "_owner"),
+        *("_quick", "_reader", "_status_timer", "_task", "_timer", "_waiting_status", "_writable", "connection"),
+        *("deadline_s", "done_callbacks", "inbox", "is_cancelled", "is_finished", "opening", "stream"),
     )
 
     def __init__(self, owner: CallOwner, stream: Http2Stream, connection: SocketConnection, opening: Opening) -> None:
@@ -116,6 +116,8 @@ class Call:
         """Block of a status that waits for the end of the request."""
         self._status_timer: asyncio.TimerHandle | None = None
         self._quick: Callable[[Call, bytes], bytes | None] | None = None
+        self._is_deferred = False
+        """A quick handler answers later."""
         self._on_message: Callable[[bytes], bool] | None = None
         self._on_end: Callable[[], None] | None = None
 
@@ -173,8 +175,7 @@ class Call:
             self._deliver()
         if self._reader is not None or self._is_receiving:
             self._credit_parts()
-        if self._task is None and not self.is_finished:
-            self._start()
+        self._start_once()
 
     def on_end(self) -> None:
         self._send_status()
@@ -182,8 +183,7 @@ class Call:
             self._refuse(INTERNAL, "the request ends inside a message")
             return
         self._deliver()
-        if self._task is None and not self.is_finished:
-            self._start()
+        self._start_once()
 
     def on_writable(self) -> None:
         if self._writable is not None:
@@ -290,6 +290,13 @@ class Call:
             stream.ask_for_room()
             await self._writable.wait()
 
+    def defer(self) -> None:
+        """Have a quick handler answer later, by `answer` or `finish`: no other handler runs.
+
+        The call stays one of its server's until then, and ends by its deadline, its client or `stop` like any other.
+        """
+        self._is_deferred = True
+
     def answer(self, message: bytes) -> None:
         """Send the only message of a response and its status OK."""
         if self.is_finished or self.stream.is_closed:
@@ -360,7 +367,12 @@ class Call:
             return True
         if answer is not None:
             self.answer(answer)
-        return self.is_finished or self.stream.is_closed
+        return self.is_finished or self.stream.is_closed or self._is_deferred
+
+    def _start_once(self) -> None:
+        """Start the handler, unless it runs or the call needs none."""
+        if self._task is None and not self.is_finished and not self._is_deferred:
+            self._start()
 
     def _start(self) -> None:
         # The server owns the task: it keeps the call, cancels it and waits for it in `stop`.

@@ -7,6 +7,7 @@ EOF. Compression is not supported: what asks for it does nothing.
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +16,7 @@ import grpc
 from eddyline.wire.calls.metadata import encode_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from eddyline.wire.calls.call import Call
     from eddyline.wire.calls.metadata import Metadatum
@@ -83,10 +84,9 @@ class WireContext:
             return grpc.aio.EOF
         return self.decode(message) if self.decode is not None else message
 
-    async def requests(self) -> AsyncIterator[object]:
-        """Yield the requests of a stream."""
-        while (request := await self.read()) is not grpc.aio.EOF:
-            yield request
+    def requests(self) -> RequestStream:
+        """Return the requests of a stream."""
+        return RequestStream(self)
 
     # -- the response
 
@@ -118,6 +118,22 @@ class WireContext:
             self._check_sendable()
         elif call.stream.connection.is_full:
             await call.next_turn()
+
+    def write_now(self, message: object) -> bool:
+        """Send a message as `write` does, but without waiting. False: await `drained` before the next one.
+
+        Raises:
+            as `write`.
+        """
+        self._check_sendable()
+        encoded = self.encode(message) if self.encode is not None else message
+        if not isinstance(encoded, bytes):
+            raise TypeError("a message that is not serialized to bytes")
+        return self.call.send(encoded)
+
+    async def drained(self) -> None:
+        """Wait until the client has taken half of what waits for it, or the call is over."""
+        await self.call.writable()
 
     def set_trailing_metadata(self, metadata: Iterable[Pair]) -> None:
         """Set the metadata that is sent with the status."""
@@ -218,6 +234,38 @@ class WireContext:
         self.check_open()
         if self.call.stream.is_closed:
             raise grpc.aio.InternalError("the client has ended the call")
+
+
+class RequestStream:
+    """The requests of a stream: an asynchronous iterator, or given to a function as they come (`receive`), not both."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: WireContext) -> None:
+        self._context = context
+
+    def __aiter__(self) -> RequestStream:
+        return self
+
+    async def __anext__(self) -> object:
+        request = await self._context.read()
+        if request is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return request
+
+    def receive(self, on_message: Callable[[bytes], bool], on_end: Callable[[], None]) -> None:
+        """Give the bytes of each message to `on_message`, as `Call.receive` does, in the caller's context variables."""
+        run = copy_context().run
+        self._context.call.receive(lambda message: run(on_message, message), on_end)
+
+    def decode(self, message: bytes) -> object:
+        """Return a message that `receive` gave as the handler's request."""
+        decode = self._context.decode
+        return decode(message) if decode is not None else message
+
+    def resume(self) -> None:
+        """Go on after `on_message` has returned False. Not for `on_message` itself."""
+        self._context.call.resume()
 
 
 def code_number(code: grpc.StatusCode | int) -> int:

@@ -183,8 +183,8 @@ class Server(grpc.aio.Server):
         """Add functions that answer a method's request at once, without a task.
 
         A quick handler gets a call and the bytes of its request, and returns the bytes of the answer, or None if the
-        method's own handler shall answer, or after `call.finish`. Interceptors do not see what it answers: it checks what
-        they would, and keeps the verdict in `call.opening.verdict`. It must not block.
+        method's own handler shall answer, or after `call.finish` or `call.defer`. Interceptors do not see what it answers:
+        it checks what they would, and keeps the verdict in `call.opening.verdict`. It must not block.
         """
         self._quick.update((f"/{service_name}/{name}", handler) for name, handler in handlers.items())
 

@@ -84,13 +84,30 @@ class FoldReader:
         await self._wait(topic, min_seq)
         head_seq = topic.head_seq
         with self.counting_damage():
-            result = read_cached(self._fold, topic.id, keys) if self._fold_worker.is_idle else None
+            result = self._read_cached(topic, keys)
             if result is None:
                 result = await self._read(topic.id, keys)
         values, fold_seq = result
         await topic.wait_head(fold_seq, self._clock, WAIT_S_MAX)
         _check_there(topic, fold_seq, head_seq)
         return StoredPage(self.state(topic, fold_seq), keys, values)
+
+    def get_cached(self, topic: Topic, keys: Sequence[bytes]) -> StoredPage | None:
+        """As `get_stored`, in this step of the loop, of few live keys that are in memory; None = the read must wait.
+
+        Raises:
+            as `get_stored`.
+        """
+        check_keys(keys)
+        _check_kv(topic)
+        with self.counting_damage():
+            result = self._read_cached(topic, keys)
+        if result is None or result.fold_seq != topic.head_seq:
+            return None
+        return StoredPage(self.state(topic, result.fold_seq), keys, result.values)
+
+    def _read_cached(self, topic: Topic, keys: Sequence[bytes]) -> PointReadResult | None:
+        return read_cached(self._fold, topic.id, keys) if self._fold_worker.is_idle else None
 
     async def _read(self, topic_id: int, keys: Sequence[bytes]) -> PointReadResult:
         """Read on the fold's thread."""
@@ -158,9 +175,7 @@ class FoldReader:
             raise
 
     async def _wait(self, topic: Topic, min_seq: int) -> None:
-        if topic.kind is not Kind.KV:
-            raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
-        check_fold(topic)
+        _check_kv(topic)
         if not min_seq or await topic.wait_head(min_seq, self._clock, WAIT_S_MAX):
             return
         _check_there(topic, topic.head_seq, topic.head_seq)
@@ -201,6 +216,12 @@ class PendingView:
         self._ended = True
         if self._view is not None:
             self._view.close()
+
+
+def _check_kv(topic: Topic) -> None:
+    if topic.kind is not Kind.KV:
+        raise NotKv(f"topic {topic.name} has no fold", topic=topic.name)
+    check_fold(topic)
 
 
 def _check_there(topic: Topic, fold_seq: int, head_seq: int) -> None:

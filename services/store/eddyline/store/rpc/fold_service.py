@@ -26,9 +26,10 @@ from eddyline.core.records.record import (
     effective_version,
 )
 from eddyline.core.server.deadline import wait_timeout_s
+from eddyline.core.server.quick_calls import QuickMethod
 from eddyline.core.server.server import RawMethod
 from eddyline.store.fold.entries import entries_to_batch
-from eddyline.store.read.point_read import check_keys
+from eddyline.store.read.point_read import CACHED_KEYS_MAX, check_keys
 from eddyline.v1 import fold_pb2, fold_pb2_grpc
 
 if TYPE_CHECKING:
@@ -60,6 +61,30 @@ class FoldServicer(fold_pb2_grpc.FoldServiceServicer):
             "GetEntry": RawMethod(self.GetEntry, fold_pb2.GetEntryRequest.FromString),
             "BatchGetEntries": RawMethod(self.BatchGetEntries, fold_pb2.BatchGetEntriesRequest.FromString),
         }
+
+    def quick_methods(self) -> dict[str, QuickMethod]:
+        """Return how reads of keys in memory are answered at once."""
+        return {
+            "GetEntry": QuickMethod(fold_pb2.GetEntryRequest.FromString, self._get_now),
+            "BatchGetEntries": QuickMethod(fold_pb2.BatchGetEntriesRequest.FromString, self._batch_get_now),
+        }
+
+    def _get_now(self, request: fold_pb2.GetEntryRequest, _metadata: object) -> bytes | None:
+        if request.min_seq or request.min_version or request.WhichOneof("at") is not None:
+            return None
+        key = request.key
+        _check_key(key, "key", bytes_min=1)
+        page = self._handle.get().get_cached_entries(request.topic, (key,))
+        if page is None or (value := page.values[0]) is None:
+            return None
+        return wire_entries.encode_get(key, value, wire_state.fold_state_to_pb(page.state).SerializeToString())
+
+    def _batch_get_now(self, request: fold_pb2.BatchGetEntriesRequest, _metadata: object) -> bytes | None:
+        if request.min_seq or len(request.keys) > CACHED_KEYS_MAX:
+            return None
+        as_columns = wire.wants_columns(request.format)
+        page = self._handle.get().get_cached_entries(request.topic, list(request.keys))
+        return None if page is None else _batch_answer(page, as_columns=as_columns)
 
     async def GetEntry(  # type: ignore[override]  # see `raw_methods`
         self, request: fold_pb2.GetEntryRequest, context: CallContext

@@ -12,8 +12,9 @@ from eddyline.core.errors import InvalidArgument
 from eddyline.core.model.deletion import check_delete
 from eddyline.core.model.read import READ_WAIT_MS_MAX
 from eddyline.core.server.deadline import wait_timeout_s
+from eddyline.core.server.quick_calls import Later, QuickMethod
 from eddyline.core.server.server import RawMethod
-from eddyline.core.telemetry.trace_context import traceparent_of
+from eddyline.core.telemetry.trace_context import traceparent_in, traceparent_of
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.store.rpc.append_stream_call import AppendStreamCall
 from eddyline.store.rpc.requests import new_topic, parse_append_request, parse_filter
@@ -21,15 +22,19 @@ from eddyline.store.rpc.stream_records_call import StreamRecordsCall, parse_stre
 from eddyline.v1 import log_pb2, log_pb2_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
     from eddyline.core.codec.row_split import SplitRequest
     from eddyline.core.server.deadline import CallContext
+    from eddyline.core.store_link.protocol import AppendResult
     from eddyline.core.telemetry.trace_context import CalledContext
     from eddyline.core.telemetry.tracing import Tracer
+    from eddyline.core.transport.quick_gate import Metadata
+    from eddyline.store.log.append import AppendRequest
     from eddyline.store.rpc.limits import ScanLimit
     from eddyline.store.rpc.shard_handle import ShardHandle
     from eddyline.store.rpc.stream_context import CalledStream
+    from eddyline.store.shard.api import ShardApi
 
 
 class LogServicer(log_pb2_grpc.LogServiceServicer):
@@ -46,7 +51,6 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             "AppendRecords": RawMethod(
                 self.AppendRecords,
                 rows_apart.append_records_request,
-                log_pb2.AppendRecordsResponse.SerializeToString,
             ),
             "AppendStream": RawMethod(
                 self.AppendStream,
@@ -59,8 +63,26 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
 
     async def AppendRecords(  # type: ignore[override]  # see `row_methods`
         self, apart: SplitRequest[log_pb2.AppendRecordsRequest], context: CalledContext
-    ) -> log_pb2.AppendRecordsResponse:
+    ) -> bytes:
         shard = self._handle.get()
+        append = self._parse(shard, apart, context.invocation_metadata())
+        return _encode_append(await (shard.stage_now(append) or await shard.stage(append)))
+
+    def quick_methods(self) -> dict[str, QuickMethod]:
+        """Return how appends that have their place at once are answered: by their acknowledgement."""
+        return {"AppendRecords": QuickMethod(rows_apart.append_records_request, self._append_now)}
+
+    def _append_now(self, apart: SplitRequest[log_pb2.AppendRecordsRequest], metadata: Metadata) -> Later | None:
+        shard = self._handle.get()
+        ack = shard.stage_now(self._parse(shard, apart, metadata))
+        return None if ack is None else Later(ack, _encode_append)
+
+    def _parse(
+        self,
+        shard: ShardApi,
+        apart: SplitRequest[log_pb2.AppendRecordsRequest],
+        metadata: Iterable[Sequence[str | bytes]] | None,
+    ) -> AppendRequest:
         request = apart.message
         create = new_topic(request.create) if request.HasField("create") else None
         kind = shard.kind_of(request.topic)
@@ -69,16 +91,9 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         append = parse_append_request(
             request, apart.rows, topic=request.topic, kind=kind, epoch=request.epoch, create=create
         )
-        if self._tracer.is_on and (traceparent := traceparent_of(context)):
+        if self._tracer.is_on and (traceparent := traceparent_in(metadata)):
             append = append._replace(traceparent=traceparent)
-        result = await (await shard.stage(append))
-        return log_pb2.AppendRecordsResponse(
-            first_seq=result.first_seq,
-            last_seq=result.last_seq,
-            epoch=result.epoch,
-            ts_ms=result.ts_ms,
-            deduplicated=result.deduplicated,
-        )
+        return append
 
     async def AppendStream(  # type: ignore[override]  # gRPC takes coroutines that write, its types only generators
         self,
@@ -156,3 +171,14 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         check_delete(request.before_seq, match, shard.kind_of(request.topic))
         deleting = shard.delete_records(request.topic, epoch=request.epoch, before_seq=request.before_seq, match=match)
         return wire_calls.delete_result_to_pb(await deleting)
+
+
+def _encode_append(result: AppendResult) -> bytes:
+    """Encode an AppendRecordsResponse."""
+    return log_pb2.AppendRecordsResponse(
+        first_seq=result.first_seq,
+        last_seq=result.last_seq,
+        epoch=result.epoch,
+        ts_ms=result.ts_ms,
+        deduplicated=result.deduplicated,
+    ).SerializeToString()

@@ -6,7 +6,7 @@ hence these Protocols, which gRPC's contexts meet.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from eddyline.core.telemetry.trace_context import CalledContext
 
@@ -22,6 +22,17 @@ class StreamContext(Protocol[MessageT_contra]):
 
     async def write(self, message: MessageT_contra) -> None:
         """Send one message; returns when gRPC has accepted it, which is the stream's flow control."""
+
+
+@runtime_checkable
+class DirectContext(Protocol[MessageT_contra]):
+    """Sends answers without waiting, as the context of a call whose requests are pushed does."""
+
+    def write_now(self, message: MessageT_contra) -> bool:
+        """Send one message. False: await `drained` before the next one."""
+
+    async def drained(self) -> None:
+        """Wait until there is room for more, or the call is over."""
 
 
 class CalledStream(StreamContext[MessageT_contra], CalledContext, Protocol[MessageT_contra]):

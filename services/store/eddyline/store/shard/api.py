@@ -84,6 +84,13 @@ class ShardApi(StoreLink, Protocol):
                 message has room for), FoldLost, DataCorrupt.
         """
 
+    def get_cached_entries(self, topic: str, keys: Sequence[bytes]) -> StoredPage | None:
+        """As `get_stored_entries`, of few keys that are live and in memory; None = the call must wait.
+
+        Raises:
+            as `get_stored_entries`.
+        """
+
     async def entry_at(
         self, topic: str, key: bytes, *, at_seq: int | None = None, at_time_ms: int | None = None
     ) -> EntryPage:
@@ -179,6 +186,13 @@ class ShardApi(StoreLink, Protocol):
 
         Raises:
             the contract's errors of AppendRecords, before a seq was assigned; nothing was staged then.
+        """
+
+    def stage_now(self, request: AppendRequest) -> Ack | None:
+        """As `stage`, in this step of the loop; None = it must wait, and nothing was staged.
+
+        Raises:
+            as `stage`.
         """
 
     def status(self) -> ShardStatus:

@@ -180,6 +180,13 @@ class Shard:
             topic = await self._create_if_missing(request.topic, *request.create)
         return await self._engine.stage(topic or self._table.get(request.topic), request)
 
+    def stage_now(self, request: AppendRequest) -> Ack | None:
+        self._check_open()
+        topic = self._table.find(request.topic)
+        if topic is None and request.create is not None:
+            return None
+        return self._engine.stage_now(topic or self._table.get(request.topic), request)
+
     async def append(self, topic: str, batch: Batch, *, idempotency_key: str = "") -> AppendResult:
         return await (await self.stage(AppendRequest(topic, batch, idempotency_key=idempotency_key)))
 
@@ -253,6 +260,9 @@ class Shard:
 
     async def get_stored_entries(self, topic: str, keys: Sequence[bytes]) -> StoredPage:
         return await self._entries.get_stored(self._table.get(topic), keys)
+
+    def get_cached_entries(self, topic: str, keys: Sequence[bytes]) -> StoredPage | None:
+        return self._entries.get_cached(self._table.get(topic), keys)
 
     def range_entries(
         self, topic: str, *, key_prefix: bytes = b"", after_key: bytes = b"", limit: int = 0, min_seq: int = 0

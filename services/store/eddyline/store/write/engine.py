@@ -133,16 +133,26 @@ class Engine:
         Raises:
             the errors of `validation`, Throttled, ApplyLag, ReadOnly, IdempotencyConflict: nothing was staged.
         """
-        validation.check_request(topic, request)
-        settles = topic.may_get_room
-        if not request.expected_versions and not settles and not topic.is_gated:
-            return self._stage(topic, request)
+        ack = self.stage_now(topic, request)
+        if ack is not None:
+            return ack
         async with topic.gate:
-            if settles:
+            if topic.may_get_room:
                 await self.enforce_retention(topic)
             if not request.expected_versions:
                 return self._stage(topic, request)
             return await self._stage_versioned(topic, request)
+
+    def stage_now(self, topic: Topic, request: AppendRequest) -> Ack | None:
+        """Stage an append in this step of the loop; None = it must wait for its topic's gate, and nothing was staged.
+
+        Raises:
+            as `stage`.
+        """
+        validation.check_request(topic, request)
+        if request.expected_versions or topic.is_gated or topic.may_get_room:
+            return None
+        return self._stage(topic, request)
 
     async def _stage_versioned(self, topic: Topic, request: AppendRequest) -> Ack:
         """Read the keys on the fold's thread; then, in one step, check them with all appends staged since, and stage."""

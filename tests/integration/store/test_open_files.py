@@ -16,7 +16,7 @@ import pytest
 from eddyline.core.errors import Throttled
 from eddyline.core.transport.channel import open_channel
 from eddyline.core.transport.status import unwrap
-from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2
+from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc
 from eddyline.v1.types_pb2 import Record, RecordBatch
 from tests.support.cluster.processes import free_address, serving
 from tests.support.hang import HANG_S
@@ -97,3 +97,15 @@ async def test_a_store_without_a_descriptor_left_refuses_and_goes_on_by_itself(t
         assert acknowledged == list(range(2, 2 + len(acknowledged)))
         assert acknowledged and all(isinstance(one, int | Throttled) for one in outcomes)
         assert (await log.AppendRecords(request())).last_seq == 2 + len(acknowledged)
+
+
+async def test_first_topic_without_a_descriptor_left_is_refused_and_can_be_made_later(tmp_path: Path) -> None:
+    async with limited_store(tmp_path / "store", "-n 4096") as (store, address), open_channel(address) as channel:
+        topics = topic_pb2_grpc.TopicServiceStub(channel)
+        create = topic_pb2.CreateTopicRequest(topic=topic_pb2.Topic(name="t", kind=topic_pb2.TOPIC_KIND_LOG))
+        assert not (await topics.ListTopics(topic_pb2.ListTopicsRequest())).topics
+        soft, hard = resource.prlimit(store.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(store.pid, resource.RLIMIT_NOFILE, (3, hard))
+        assert isinstance(await refused(topics.CreateTopic(create), "THROTTLED"), Throttled)
+        resource.prlimit(store.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        assert (await topics.CreateTopic(create)).topic.name == "t"

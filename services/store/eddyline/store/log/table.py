@@ -6,7 +6,6 @@ Threading: event loop only.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from itertools import islice, takewhile
 from typing import Final
@@ -46,8 +45,6 @@ class TopicTable:
         """Topics that may have reserved seqs which they do not use."""
         self.segmented: set[Topic] = set()
         """Topics that may have segments, or need a new base."""
-        self.has_had_topics = asyncio.Event()
-        """Set at the first topic, and for good."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -80,7 +77,6 @@ class TopicTable:
 
     def replayed(self, topic: Topic) -> None:
         """Add a topic of the catalog, or one created in the replay; it can be found by name after `name_all`."""
-        self.has_had_topics.set()
         topic.delete_mark = self._first_mark
         topic.count_in(self.totals)
         self._by_id[topic.id] = topic

@@ -153,6 +153,7 @@ class _Assembly:
             memory_guard=self._memory_guard(),
             history=self._history(),
             folds=self._folds(maintenance),
+            background=self.env.workers.background,
         )
 
     def _maintenance(self, swap: SegmentSwap, sealer: Sealer, checkpointer: Checkpointer) -> Maintenance:

@@ -12,11 +12,9 @@ import logging
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from eddyline.core.errors import DataCorrupt, EddylineError
-from eddyline.core.records.arrow import arrow_schema
 from eddyline.core.runtime.logging import fields
 from eddyline.core.runtime.tasks import task_group
 from eddyline.store.artifacts.artifacts import clean as clean_artifacts
@@ -28,6 +26,7 @@ from eddyline.store.recovery.open import recover
 from eddyline.store.recovery.open_fold import FoldOpener
 from eddyline.store.recovery.orphans import check_top
 from eddyline.store.recovery.reshard import reshard
+from eddyline.store.shard.arrow_import import import_arrow
 from eddyline.store.shard.assembly import build_parts
 from eddyline.store.shard.instance_fence import InstanceFence, Superseded
 from eddyline.store.shard.shard import Shard
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from eddyline.store.catalog.catalog import Catalog
     from eddyline.store.config import StoreSettings
     from eddyline.store.env import Env, Workers
-    from eddyline.store.log.table import TopicTable
     from eddyline.store.runtime.workers import Worker
     from eddyline.store.shard.parts import ShardParts
     from eddyline.store.storage.wal.wal import Wal
@@ -146,7 +144,7 @@ async def _recovered(env: Env, settings: StoreSettings, layout: Layout, ours: Sh
             )
             recovered = await workers.wals[0].submit(change)
         if len(recovered.table):
-            await workers.background.submit(import_arrow)
+            await import_arrow(workers.background)
         parts = build_parts(env, settings, layout, recovered, catalog=catalog, fold=fold)
         await parts.disk_guard.poll()
         await parts.checkpointer.run(light=True)
@@ -200,7 +198,6 @@ async def _serving(parts: ShardParts, shard: Shard, workers: Workers, settings: 
             tasks.create_task(spare_files(committer.wal, committer.spare_wanted, workers.background))
             for committer in engine.committers
         ]
-        running.append(tasks.create_task(prepare_arrow(engine.table, workers.background)))
         writing = [  # these write on their own initiative
             tasks.create_task(PeriodicSync(engine, sync_interval_ms=settings.sync_interval_ms).run()),
             tasks.create_task(parts.retention.run()),
@@ -296,19 +293,6 @@ def keep_mark(mark: WrittenMark | None, run: str, wals: Sequence[Wal]) -> bool:
     for shard, wal in enumerate(wals):
         wal.on_written = partial(mark.put, shard)
     return True
-
-
-async def prepare_arrow(table: TopicTable, worker: Worker) -> None:
-    """Import pyarrow in the background once there is a topic."""
-    await table.has_had_topics.wait()
-    await worker.submit(import_arrow)
-
-
-def import_arrow() -> None:
-    """Import pyarrow, if it is not yet, so that no read of a segment or a fold waits for it. Blocking: 55 ms of processor
-    time and 35 MiB of memory once, which a store without topics does not pay (`make bench ROWS=P25`)."""
-    import_module("pyarrow.compute")
-    arrow_schema()
 
 
 async def spare_files(wal: Wal, wanted: asyncio.Event, worker: Worker) -> None:

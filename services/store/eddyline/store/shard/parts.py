@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eddyline.store.read.log_reader import LogReader
     from eddyline.store.retention.record_deletes import RecordDeleter
     from eddyline.store.retention.retention import Retention
+    from eddyline.store.runtime.workers import Worker
     from eddyline.store.splits.planner import SplitPlanner
     from eddyline.store.splits.reader import SplitReader
     from eddyline.store.write.engine import Engine
@@ -71,6 +72,7 @@ class ShardParts:
     memory_guard: MemoryGuard | None
     history: HistoryParts
     folds: FoldParts
+    background: Worker
 
     def status(self, instance: int) -> ShardStatus:
         """Return the shard's status after start number `instance`. All figures are running counts: the cost does not grow

@@ -31,6 +31,7 @@ from eddyline.store.log.sources import (
 from eddyline.store.log.topic import Topic
 from eddyline.store.read.follow import LocalFollow
 from eddyline.store.runtime.keyed_locks import KeyedLocks
+from eddyline.store.shard.arrow_import import import_arrow
 from eddyline.store.shard.parts import unserved_reason
 from eddyline.store.stats import Measured, ShardStatus
 from eddyline.store.storage.wal.frame import FrameType, control_body
@@ -152,6 +153,8 @@ class Shard:
             return topic.info()
 
     async def _create(self, name: str, kind: Kind, config: TopicConfig) -> Topic:
+        if not len(self._table):
+            await import_arrow(self._parts.background)
         with self._engine.gate.topic_room(self._table) as add:
             self._engine.gate.check_disk()
             topic_id = self._table.take_id()

@@ -143,7 +143,7 @@ async def test_many_messages_are_gathered_into_few_batches_while_one_is_on_its_w
         await kit.is_state("LIVE")
         kit.link.applies_open.clear()
         await kit.js.publish(f"$KV.{kit.bucket}.k", b"first")
-        await kit.until(lambda: kit.link.applying == 1)
+        await kit.until(lambda: kit.link.applying > 0)
         for number in range(2_500):
             await kit.client.publish(f"$KV.{kit.bucket}.k{number}", b"x" * 100)
         await kit.client.flush()

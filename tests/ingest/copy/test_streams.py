@@ -242,7 +242,7 @@ async def test_a26_rollup_under_a_filter_of_two_prefixes_skips_nothing(sources: 
         await bucket.put("b.held", b"0")
         link.applies_open.clear()  # what an acknowledgement that is held is to others
         await bucket.put("b.held", b"1")
-        await sources.until(lambda: link.applying == 1)
+        await sources.until(lambda: link.applying > 0)
         for number in range(20):
             for key in ("a.rolled", "b.kept", "other"):
                 await bucket.put(key, b"%d" % number)
@@ -338,7 +338,7 @@ async def test_dead_letters_of_a_burst_are_on_their_way_together_and_stored_once
 
     async with sources.ingest(link=link):
         await publish(sources, f"{bucket_name}.fits", b"first")
-        await sources.until(lambda: link.applying == 1)
+        await sources.until(lambda: link.applying > 0)
         for number in range(count):  # gathered while the first waits for the store
             last = (await sources.js.publish(f"{bucket_name}.k", b"%d" % number, headers=headers)).seq
         await sources.until(are_sent)
@@ -347,7 +347,7 @@ async def test_dead_letters_of_a_burst_are_on_their_way_together_and_stored_once
         link.applies_open.clear()
         link.appends_open.set()
         await sources.until(are_stored)
-        await sources.until(lambda: link.applying == 1)
+        await sources.until(lambda: link.applying > 0)
     assert await sources.revision("s") == 1
     async with sources.ingest():  # meets all of them again
         await sources.reaches("s", last)

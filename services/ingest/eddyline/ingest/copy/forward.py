@@ -1,7 +1,8 @@
-"""Delivery of batches to the store: in order, one in flight, each until it is resolved.
+"""Delivery of batches to the store: in order, each until it is resolved.
 
 I1: a position is taken over only after the store acknowledged it, which means that everything up to it is applied.
-I2: at most one batch is in flight; the next names its new position as the previous one.
+I2: each batch names the position of the one before it as the previous one, so the store applies none without those before
+it. `Pipeline` sends one more while a batch is applied: by `try_behind`, once, and without effect if the store refuses it.
 
 While the store is away, busy or unsure, the batch is retried without end, with full jitter: its new position makes a
 retry of an applied batch a repeated answer, not a second apply. A newer fence or a deleted source ends the work; another
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from eddyline.core.errors import Code, EddylineError
+from eddyline.core.errors import Code, EddylineError, StalePosition
 from eddyline.core.records.record import Op
 from eddyline.core.runtime.backoff import Backoff
 from eddyline.core.runtime.clock import sleep
@@ -69,6 +70,8 @@ class Forward:
         self._backoff = Backoff(rng)
         self._on_trouble = on_trouble
         self.stored = stored
+        self._behind = b""
+        """Position of the batch sent behind the one that is applied; empty = there is none."""
 
     async def apply(self, batch: Batch | None, new: StreamPosition, trace: OpenSpan | None = None) -> None:
         """Apply a batch and move to `new`; None moves alone. `trace` = that of the messages in it.
@@ -83,16 +86,11 @@ class Forward:
         span = trace.end_and_start(telemetry.SPAN_INGEST_APPLY) if trace is not None else None
         while True:
             try:
-                await self._link.apply_batch(
-                    self._source,
-                    fence=self._fence,
-                    previous=self.stored,
-                    new=encoded,
-                    batch=batch,
-                    traceparent=span.traceparent if span is not None else "",
-                )
+                await self._send(batch, self.stored, encoded, span)
                 break
             except EddylineError as error:
+                if isinstance(error, StalePosition) and self._behind and error.position == self._behind:
+                    break  # an earlier attempt was applied, and the batch behind it
                 if not retried(error):
                     if span is not None:
                         span.end(error.reason)
@@ -107,9 +105,48 @@ class Forward:
         if self._backoff.failures:
             self._backoff.reset()
             self._on_trouble("")
-        self.stored = encoded
         if span is not None:
             span.end()
+        self._take_over(batch, encoded, started_s)
+
+    async def try_behind(
+        self, batch: Batch | None, previous: StreamPosition, new: StreamPosition, trace: OpenSpan | None = None
+    ) -> bool:
+        """Send a batch behind the one that is being applied and moves to `previous`. Return True if the store applied it,
+        and so the one before it; False = it did not, or that is unknown: `apply` decides, once the one before is applied."""
+        span = trace.end_and_start(telemetry.SPAN_INGEST_APPLY) if trace is not None else None
+        self._behind = new.encode()
+        try:
+            await self._send(batch, previous.encode(), self._behind, span)
+        except EddylineError as error:
+            if span is not None:
+                span.end(error.reason)
+            return False
+        if span is not None:
+            span.end()
+        return True
+
+    def forget_behind(self, new: StreamPosition) -> None:
+        """The batch that moves to `new` is no longer behind another one."""
+        if self._behind == new.encode():
+            self._behind = b""
+
+    def applied_behind(self, batch: Batch | None, new: StreamPosition, started_s: float) -> None:
+        """Take over the position of a batch that `try_behind` applied, once the one before it is taken over."""
+        self._take_over(batch, new.encode(), started_s)
+
+    async def _send(self, batch: Batch | None, previous: bytes, new: bytes, span: OpenSpan | None) -> None:
+        await self._link.apply_batch(
+            self._source,
+            fence=self._fence,
+            previous=previous,
+            new=new,
+            batch=batch,
+            traceparent=span.traceparent if span is not None else "",
+        )
+
+    def _take_over(self, batch: Batch | None, encoded: bytes, started_s: float) -> None:
+        self.stored = encoded
         if batch is not None:
             self._apply_s.observe(self._clock.monotonic_s() - started_s)
             self.counts.applied += batch.count

@@ -158,6 +158,11 @@ class StreamAudit:
         """Time until `check` has something to do, where nothing is applied meanwhile."""
         return max(self._next_audit_s - self._clock.monotonic_s(), 0.0)
 
+    @property
+    def is_idle(self) -> bool:
+        """True = `check` would do nothing now: nothing is due, and nothing observed waits for a position."""
+        return self._observed is None and self.wait_s > 0
+
     async def check(self, at_revision: int, *, drained: bool) -> str:
         """Audit, and compare what is due, everything up to `at_revision` being applied; returns why to resync, "" = no need.
 

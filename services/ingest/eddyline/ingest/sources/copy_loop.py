@@ -1,5 +1,8 @@
 """The copy loop of one attempt: applies the chunks that a consumer brings, and audits the stream once it has caught up.
 
+While a batch is applied the next one is sent (`copy/pipeline.py`). All are settled before the loop compares, asks what is
+missing at the end of a stream, or ends.
+
 The loop ends by an exception alone: the consumer is lost, a policy stops the source, or the store refuses a batch. If key
 sets or values have to be compared, the loop records that in `DueComparisons` and breaks the consumer off; chunks received
 before are applied first, since the stream may no longer have them. The next attempt compares.
@@ -15,8 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddyline.ingest.copy.cap_split import apply_within_cap
+from eddyline.core.runtime.tasks import task_group
 from eddyline.ingest.copy.gaps import find_gaps, tail_gap, with_unfit_gaps
+from eddyline.ingest.copy.pipeline import Pipeline
 from eddyline.ingest.copy.position import StreamPosition, revision_of, time_of
 from eddyline.ingest.copy.stopped import expired
 from eddyline.ingest.resync.adopt import only_changes
@@ -94,16 +98,36 @@ class CopyLoop:
             ConsumerLost. SourceStopped: CURSOR_EXPIRED or OVERSIZE. BucketNotFound, NatsUnreachable, and what the store's
                 calls raise.
         """
+        async with task_group() as tasks:
+            pipeline = Pipeline(
+                self._forward,
+                self._context.clock,
+                tasks,
+                on_applied=self._on_applied,
+                on_failed=self._consumer.wake,
+            )
+            try:
+                await self._take_chunks(pipeline, position)
+            except Exception:
+                await pipeline.settle()  # a batch's own error comes first
+                raise
+            finally:
+                pipeline.cancel()
+        raise AssertionError("the loop ends by an exception")
+
+    async def _take_chunks(self, pipeline: Pipeline, position: StreamPosition | None) -> NoReturn:
         consumer, stream = self._consumer, self._stream
         caught_up = False
         while True:
             if not (caught_up or consumer.failed):
-                caught_up = await self._is_caught_up(position)
-            if caught_up and not consumer.failed:
+                caught_up = await self._is_caught_up(pipeline, position)
+            if caught_up and not consumer.failed and not self._audit.is_idle:
+                await pipeline.settle()
                 reason = await self._audit.check(self._progress.position_revision, drained=consumer.drained)
                 if reason:
                     self._due.values = reason if self._audit.values_differ else ""
                     self._end_for_comparison(reason)
+            await pipeline.room()
             chunk = await self._next_chunk(self._audit.wait_s if caught_up else self._context.audit_interval_s)
             if chunk is None:
                 continue
@@ -113,27 +137,32 @@ class CopyLoop:
             if stop is not None:
                 chunk.truncate(stop)
             if chunk.last_revision > revision_of(position):
-                position = await self._apply(chunk, missing.gaps, position)
+                position = await self._apply(pipeline, chunk, missing.gaps, position)
             if stop is not None:
                 expired_stop = expired(stream, stop.after_revision + 1, stop.revision - 1)
                 raise expired_stop.until_resync(self._definition.name)
             if missing.overrun:
                 self._end_for_comparison(f"{stream.origin} dropped revisions before they were read")
 
-    async def _apply(self, chunk: Chunk, gaps: Sequence[PlacedGap], position: StreamPosition | None) -> StreamPosition:
-        """Apply a chunk with those of `gaps` that lie in it, and return the position reached."""
+    async def _apply(
+        self, pipeline: Pipeline, chunk: Chunk, gaps: Sequence[PlacedGap], position: StreamPosition | None
+    ) -> StreamPosition:
+        """Send a chunk with those of `gaps` that lie in it, and return the position that it moves to."""
         chunk_gaps = [placed for placed in gaps if placed.gap.source_first <= chunk.last_revision]
         await self._dead_letters.store(self._stream, chunk.unfit)
         serial = position.resync_serial if position is not None else self._control.resync_serial
         position = chunk.position(self._stream.created_ns, serial, time_of(position))
-        batch = await self._batch(chunk, chunk_gaps)
-        await apply_within_cap(self._forward, batch, position, moves=True, trace=chunk.trace)
-        self._progress.position_revision = position.revision
+        batch = await self._batch(pipeline, chunk, chunk_gaps)
+        await pipeline.send(batch, position, chunk.trace)
         return position
 
-    async def _batch(self, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Batch | None:
+    def _on_applied(self, position: StreamPosition) -> None:
+        self._progress.position_revision = position.revision
+
+    async def _batch(self, pipeline: Pipeline, chunk: Chunk, gaps: Sequence[PlacedGap]) -> Batch | None:
         """The rows of a chunk that are written, with its gaps. Of an adopted range only rows that differ from the fold."""
         if chunk.revisions and chunk.revisions[0] <= self._adopted.through:
+            await pipeline.settle()  # the fold has what was sent before
             changed = await only_changes(
                 self._context.link, self._definition.topic, chunk, later_too=self._adopted.was_rolled_back
             )
@@ -152,7 +181,7 @@ class CopyLoop:
         self._due.keys = True
         self._consumer.break_off(reason)
 
-    async def _is_caught_up(self, position: StreamPosition | None) -> bool:
+    async def _is_caught_up(self, pipeline: Pipeline, position: StreamPosition | None) -> bool:
         """Whether everything up to the last revision of the start is applied.
 
         The last revisions may be gone, so that no message ever reaches the target. If the consumer has nothing more, the
@@ -167,6 +196,7 @@ class CopyLoop:
             following = await self._context.jetstream.next_message(stream, at_revision + 1)
             if following is not None:
                 return False  # the consumer brings it, and its chunk shows which revisions before it are missing
+            await pipeline.settle()
             if (await self._context.jetstream.refresh(stream)).first_revision > at_revision + 1:
                 self._end_for_comparison(f"{stream.origin} was purged before it was read")
                 return False
@@ -176,5 +206,6 @@ class CopyLoop:
                 await self._forward.apply(tail_gap(stream, at_revision, target), moved)
                 consumer.note_skipped(target)
                 self._progress.position_revision = target
+        await pipeline.settle()
         self._progress.set_state("LIVE", detail="caught up")
         return True

@@ -363,12 +363,12 @@ class Engine:
             _remember(topic, append, frame.ts_ms)
         if topic.kind is Kind.KV:
             del topic.unapplied[: sum(1 for append in frame.appends if append.batch.count)]
+        if self.traces.is_on:
+            self.traces.visible(topic, frame)
+        topic.moved()  # before the acknowledgements: followers wait for records, and a writer has its next append ready
         for append in frame.appends:
             if not append.ack.done():
                 append.ack.set_result(_result(topic, append, frame.ts_ms))
-        if self.traces.is_on:
-            self.traces.visible(topic, frame)
-        topic.moved()
         self.on_published(topic)
 
     def _keep(self, topic: Topic, batch: Batch, frame: CommitFrame) -> None:

@@ -9,7 +9,8 @@ fdatasync that covers them; appends of EPHEMERAL topics keep their turn and are 
 I1: frames of one topic are passed on in the order they were staged. I2: after a failure of the disk nothing more is
 written: appends already passed to the kernel get `CommitUnknown`, appends only staged get `ReadOnly`.
 Threading: event loop; write and fdatasync run on the shard's one writer thread, which gets immutable buffers. While the disk
-is fast and that thread is idle, the event loop writes small groups without sync itself, and syncs lone appends.
+is fast (`loop_writes`) and that thread is idle, the event loop writes small groups without sync itself, and syncs lone
+appends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from eddyline.core.model.topic import Durability
 from eddyline.core.records.batch import Batch
 from eddyline.store.storage.wal.frame import FrameBody, append_body
 from eddyline.store.storage.wal.wal import Wal, WalFailed, failure_reason
+from eddyline.store.write.loop_writes import LoopWrites
 from eddyline.store.write.staged import (
     STOPPED,
     CommitFrame,
@@ -65,10 +67,6 @@ the writer's thread and back 40 us of processor time and 70 of a lone append's (
 LONE_GROUPS_MIN: Final = 4
 """Groups of one append, one after the other, from which on such a group is synced on the event loop too: their callers wait
 for each other's answers, so the loop has nothing else to do."""
-HERE_S_MAX: Final = 0.000_4
-"""Longest write of a group; after a longer one the next `AWAY_GROUPS` go to the writer's thread, so a slow disk delays one
-call of that many. A gRPC call takes 0.5 ms of the loop."""
-AWAY_GROUPS: Final = 256
 GROUPS_UNDER_WAY_MAX: Final = 2
 """Together they have at most `GROUP_BYTES_MAX`."""
 
@@ -129,8 +127,8 @@ class GroupCommitter:
         """Whether the write of the current group began."""
         self._lone_groups = 0
         """Groups of one append since the last other one."""
-        self._away_groups = 0
-        """Groups that still go to the writer's thread, since a write was slow."""
+        self._paces = {sync: LoopWrites() for sync in (False, True)}
+        """By whether the write is synced."""
         self.staged_bytes = 0
         self.failed_reason = ""
         self.spare_wanted = asyncio.Event()
@@ -259,28 +257,27 @@ class GroupCommitter:
 
     def _write(self, group: WriteGroup, frames: Sequence[CommitFrame], *, sync: bool) -> asyncio.Future[float]:
         """Write a group on the writer's thread, or here; return the seconds that it took."""
-        if self._may_write_here(group, frames, sync=sync) and self._worker.is_idle:
+        is_lone = len(frames) == 1 and len(frames[0].appends) == 1
+        self._lone_groups = self._lone_groups + 1 if is_lone else 0
+        pace = self._paces[sync]
+        is_small = sum(part.bytes for part in group.slices) <= HERE_BYTES_MAX
+        may_wait = is_small and (not sync or self._lone_groups > LONE_GROUPS_MIN)
+        began_s = self._clock.monotonic_s()
+        if may_wait and self._worker.is_idle and pace.may_write(began_s):
             done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-            began_s = self._clock.monotonic_s()
             try:
                 if self.wal.write_now(group, sync=sync):
-                    done.set_result(self._clock.monotonic_s() - began_s)
+                    ended_s = self._clock.monotonic_s()
+                    pace.wrote_here(ended_s - began_s, ended_s)
+                    done.set_result(ended_s - began_s)
                     return done
             except (OSError, WalFailed) as error:
                 done.set_exception(error)
                 return done
-        return self._submit(partial(self.wal.write, group, sync=sync))
-
-    def _may_write_here(self, group: WriteGroup, frames: Sequence[CommitFrame], *, sync: bool) -> bool:
-        """Return True if a group that begins is small, and the write will be short by those before it."""
-        is_lone = len(frames) == 1 and len(frames[0].appends) == 1
-        self._lone_groups = self._lone_groups + 1 if is_lone else 0
-        if self._away_groups:
-            self._away_groups -= 1
-            return False
-        if sync and self._lone_groups <= LONE_GROUPS_MIN:
-            return False
-        return sum(part.bytes for part in group.slices) <= HERE_BYTES_MAX
+        done = self._submit(partial(self.wal.write, group, sync=sync))
+        if is_small:
+            done.add_done_callback(partial(_record_away, pace))
+        return done
 
     def _submit(self, job: Callable[[], None]) -> asyncio.Future[float]:
         """Run `job` on the writer's thread; return the seconds that it took there."""
@@ -339,8 +336,6 @@ class GroupCommitter:
                 self._fail(failure_reason(error), error, step.frames, were_written=self._was_written)
             else:
                 self._hand_on(step.frames)
-                if took_s > HERE_S_MAX:
-                    self._away_groups = AWAY_GROUPS
                 if step.is_written:
                     self._measures.sync_s.observe(took_s)
                 if step.is_last:
@@ -423,3 +418,8 @@ class GroupCommitter:
             fail_future(item.ack if isinstance(item, StagedAppend) else item.done, read_only(reason))
         self.staged.clear()
         self.staged_bytes = 0
+
+
+def _record_away(pace: LoopWrites, written: asyncio.Future[float]) -> None:
+    if not written.cancelled() and written.exception() is None:
+        pace.wrote_away(written.result())

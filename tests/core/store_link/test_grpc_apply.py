@@ -41,7 +41,7 @@ class Store:
         self.traced: list[str] = []
 
     async def apply_stream(self, steps: Steps, _context: object) -> AsyncIterator[bytes]:
-        source = ""
+        source, answered = "", 0
         try:
             async for step in steps:
                 if not source:
@@ -55,7 +55,10 @@ class Store:
                     raise StalePosition("another position is stored")
                 self.applied.append(("stream", step.new))
                 self.traced.append(step.traceparent)
-                yield apply_pb2.ApplyStreamResponse(first_seq=1, last_seq=1, epoch=4, ts_ms=5).SerializeToString()
+                answered += 1
+                yield apply_pb2.ApplyStreamResponse(
+                    first_seq=1, last_seq=answered, epoch=4, ts_ms=5
+                ).SerializeToString()
         finally:
             self.ended.append(source)
 
@@ -98,8 +101,8 @@ async def apply(link: GrpcLink, new: bytes, source: str = "s", traceparent: str 
 async def test_batches_of_a_source_share_a_stream() -> None:
     store = Store()
     async with linked(store) as (_, link):
-        for new in (b"1", b"2", b"3"):
-            assert await apply(link, new, traceparent="00-ab" if new == b"2" else "") == 1
+        for number, new in enumerate((b"1", b"2", b"3"), start=1):
+            assert await apply(link, new, traceparent="00-ab" if new == b"2" else "") == number
         await apply(link, b"4", source="t")
         assert store.opened == ["s", "t"]
     assert store.applied == [("stream", b"1"), ("stream", b"2"), ("stream", b"3"), ("stream", b"4")]
@@ -171,6 +174,46 @@ async def test_a_cancelled_batch_ends_its_stream() -> None:
         store.hangs = False
         await apply(link, b"2")
     assert store.applied == [("stream", b"2")]
+
+
+async def test_batches_in_flight_share_a_stream_and_get_their_own_answers() -> None:
+    store = Store()
+    async with linked(store) as (_, link), asyncio.TaskGroup() as tasks:
+        sent = [tasks.create_task(apply(link, new)) for new in (b"1", b"2", b"3")]
+        assert [await answer for answer in sent] == [1, 2, 3]
+    assert store.opened == ["s"]
+    assert store.applied == [("stream", b"1"), ("stream", b"2"), ("stream", b"3")]
+
+
+async def test_a_refusal_reaches_the_batches_behind_it() -> None:
+    store = Store()
+    async with linked(store) as (_, link):
+        store.refuses = b"1"
+
+        async def refused(new: bytes) -> None:
+            with pytest.raises(StalePosition):
+                await apply(link, new)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(refused(b"1"))
+            tasks.create_task(refused(b"2"))
+        assert await apply(link, b"3") == 1
+    assert store.opened == ["s", "s"]
+    assert store.applied == [("stream", b"3")]
+
+
+async def test_a_batch_whose_stream_is_cancelled_for_another_one_is_a_call_of_its_own() -> None:
+    store = Store()
+    async with linked(store) as (_, link):
+        store.hangs = True
+        async with asyncio.TaskGroup() as tasks:
+            cancelled = tasks.create_task(apply(link, b"1"))
+            behind = tasks.create_task(apply(link, b"2"))
+            await until(lambda: bool(store.opened))
+            cancelled.cancel()
+        assert cancelled.cancelled()
+        assert behind.result() == 1
+    assert store.applied == [("call", b"2")]
 
 
 async def test_releasing_the_lease_ends_the_stream() -> None:

@@ -34,11 +34,17 @@ FOLDED = st.tuples(OPS, KEYS, DATA, st.sampled_from([0, -5, 1 << 60])).map(
 RICH = st.tuples(FOLDED, TEXTS, TEXTS, METAS, st.binary(max_size=10)).map(
     lambda row: row[0]._replace(tag=row[1], node=row[2], meta=row[3], version=row[4])
 )
+SOURCED = st.tuples(PLAIN, st.binary(min_size=8, max_size=8)).map(lambda row: row[0]._replace(version=row[1]))
 GAPS = st.sampled_from([Record(op=Op.GAP, data=b"gap"), Record(op=Op.APPEND, key=b"a", data=b"not folded")])
 
 
 @given(
-    st.one_of(*(st.lists(kind, max_size=12) for kind in (PLAIN, FOLDED, FOLDED | GAPS, RICH, RICH | GAPS))),
+    st.one_of(
+        *(
+            st.lists(kind, max_size=12)
+            for kind in (PLAIN, SOURCED, PLAIN | SOURCED, FOLDED, FOLDED | GAPS, RICH, RICH | GAPS)
+        )
+    ),
     st.integers(1, 1 << 62),
 )
 def test_last_write_of_a_key_wins(records: list[Record], first_seq: int) -> None:

@@ -2,7 +2,8 @@
 
 From a batch: the last record of a key wins. A PUT leaves an entry (`fold_entry.py`), DELETE and PURGE leave None; GAP has
 no key and is skipped, and so is APPEND, which the fold ignores. Columns are cut straight into the entry's bytes without
-making rows. A plain batch, PUTs of a key and data, runs no Python code for single records; any other batch uses a loop.
+making rows. A plain batch, PUTs of a key, data and versions of one size, runs no Python code for single records; any other
+batch uses a loop.
 
 From entries: rows have op PUT, keep the given order, their seqs and times; a batch of entries in key order has its own
 seqs, not ascending. Entries of a key, data and versions of one length are cut column by column: nearly all are such, those
@@ -40,7 +41,7 @@ from eddyline.core.records.fold_entry import (
 from eddyline.core.records.record import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -58,19 +59,27 @@ def entries_of(batch: Batch) -> list[tuple[bytes, bytes | None]]:
         return []
     ops = bytes(batch.ops)
     keys = batch.keys()
-    plain = batch.tag is None and batch.node is None and batch.meta is None and batch.version is None
+    plain = batch.tag is None and batch.node is None and batch.meta is None
     if plain and batch.data is not None and batch.data.validity is None and not ops.strip(_PUT) and None not in keys:
-        return _plain_entries(batch, keys, cells_of(batch.data, batch.count))
+        versions = [version or b"" for version in _cells(batch.version, batch.count)] if batch.version else []
+        sizes = set(map(len, versions))
+        if len(sizes) < 2:
+            shape = SHAPE.pack(FORMAT, HAS_DATA, sizes.pop(), 0, 0, 0, 0) if sizes else PLAIN_SHAPE
+            return _plain_entries(batch, keys, shape, versions)
     last = {key: index for index, key in enumerate(keys) if key is not None and ops[index] in _FOLDED}
     return _other_entries(batch, ops, last)
 
 
 def _plain_entries(
-    batch: Batch, keys: list[bytes | None], data: list[bytes | None]
+    batch: Batch, keys: list[bytes | None], shape: bytes, versions: list[bytes]
 ) -> list[tuple[bytes, bytes | None]]:
-    heads = map(_PLAIN_HEAD.pack, repeat(PLAIN_SHAPE), batch.seq_list(), _times(batch), _source_times(batch))
+    """Return the entries of PUTs of a key, data, and `versions` of one size; empty = they have none."""
+    heads = map(_PLAIN_HEAD.pack, repeat(shape), batch.seq_list(), _times(batch), _source_times(batch))
+    tails: Iterable[bytes | None] = _cells(batch.data, batch.count)
+    if versions:
+        tails = map(concat, versions, tails)  # type: ignore[arg-type]
     # The caller has checked that neither keys nor data hold a None.
-    last: dict[bytes, bytes | None] = dict(zip(keys, map(concat, heads, data), strict=True))  # type: ignore[arg-type]
+    last: dict[bytes, bytes | None] = dict(zip(keys, map(concat, heads, tails), strict=True))  # type: ignore[arg-type]
     return list(last.items())
 
 

@@ -31,6 +31,7 @@ from eddyline.core.model.topic import Durability, Kind, TopicConfig
 from eddyline.core.records.batch import Batch
 from eddyline.core.records.gap import encode_gap
 from eddyline.core.records.record import Gap, GapReason, Op, Record
+from eddyline.core.store_link.protocol import FollowItem, FollowLevel
 from eddyline.store.log.append import AppendRequest, NewTopic, WriterPosition
 from tests.support.hang import HANG_S
 from tests.support.manual_clock import ManualClock
@@ -59,6 +60,31 @@ async def test_appends_staged_together_keep_their_order_and_seqs() -> None:
         results = [await ack for ack in acks]
         assert [result.first_seq for result in results] == list(range(1, 101))
         assert values(await all_rows(link, "log")) == [str(i).encode() for i in range(100)]
+
+
+async def test_followers_get_records_before_their_writer_is_answered() -> None:
+    order: list[str] = []
+    async with sim_store() as link, link.follow() as follow, asyncio.TaskGroup() as tasks:
+        await log_topic(link)
+        await follow.grant(1 << 20)
+        await follow.add(1, "log")
+        level = asyncio.Event()
+
+        async def read() -> None:
+            async for event in follow:
+                if isinstance(event, FollowItem):
+                    order.append("record")
+                elif isinstance(event, FollowLevel):
+                    level.set()
+
+        reading = tasks.create_task(read())
+        await level.wait()
+        for _ in range(3):
+            ack = await link.stage(AppendRequest(topic="log", batch=rows("a")))
+            ack.add_done_callback(lambda _: order.append("ack"))
+            await ack
+        reading.cancel()
+    assert order == ["record", "ack"] * 3
 
 
 async def test_missing_topic_is_refused_unless_the_append_makes_it() -> None:

@@ -37,7 +37,7 @@ class GrpcApply:
         self._method = method
         self._metadata = metadata
         self._timeout_s = timeout_s
-        self._open: dict[str, _Stream] = {}
+        self._open: dict[str, _StepStream] = {}
         self._is_served = True
         """False = the store is of an older version, without this call."""
 
@@ -54,7 +54,7 @@ class GrpcApply:
             return None
         stream = self._open.get(step.source)
         if stream is None or stream.call.done():
-            stream = self._open[step.source] = _Stream(self._method(metadata=self._metadata))
+            stream = self._open[step.source] = _StepStream(self._method(metadata=self._metadata))
         is_new = not stream.was_answered
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -83,7 +83,7 @@ class GrpcApply:
             stream.end()
 
 
-class _Stream:
+class _StepStream:
     """One open stream. Steps are written one after the other, and their answers read in the same order."""
 
     def __init__(self, call: Call) -> None:

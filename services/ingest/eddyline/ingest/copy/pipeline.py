@@ -30,7 +30,7 @@ STEPS_MAX: Final = 2
 """One that is applied and one on its way. More would only make batches smaller: the store applies them one by one."""
 
 
-class _Step(NamedTuple):
+class _SentBatch(NamedTuple):
     """A batch in flight: the position that it moves to, and its outcome."""
 
     new: StreamPosition
@@ -56,7 +56,7 @@ class Pipeline:
         self._tasks = tasks
         self._on_applied = on_applied
         self._on_failed = on_failed
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[_SentBatch] = deque()
 
     async def room(self) -> None:
         """Wait until another batch may be sent.
@@ -76,7 +76,7 @@ class Pipeline:
         before = self._steps[-1] if self._steps else None
         applied = self._apply(batch, new, trace) if before is None else self._apply_behind(before, batch, new, trace)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._steps.append(_Step(new, done, self._tasks.create_task(self._resolve(done, applied))))
+        self._steps.append(_SentBatch(new, done, self._tasks.create_task(self._resolve(done, applied))))
 
     def cancel(self) -> None:
         """Cancel what is in flight: its outcome is unknown."""
@@ -105,7 +105,7 @@ class Pipeline:
         self._on_applied(new)
 
     async def _apply_behind(
-        self, before: _Step, batch: Batch | None, new: StreamPosition, trace: OpenSpan | None
+        self, before: _SentBatch, batch: Batch | None, new: StreamPosition, trace: OpenSpan | None
     ) -> None:
         started_s = self._clock.monotonic_s()
         is_applied = await self._forward.try_behind(batch, before.new, new, trace)

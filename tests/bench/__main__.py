@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.bench.harness import machine
+from tests.bench.harness import Unmeasured, machine
 from tests.bench.peers.rows import p21_peer_appends, p22_peer_fan_out, p23_peer_gets
 from tests.bench.rows import (
     p1_append,
@@ -39,7 +41,7 @@ from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from tests.bench.harness import Figure, Unmeasured
+    from tests.bench.harness import Figure
 
 ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P1": p1_append.measure,
@@ -74,18 +76,28 @@ RESULTS = Path(__file__).parent / "results"
 
 
 async def measure(rows: list[str]) -> list[Figure | Unmeasured]:
-    """Each row in turn, its lines as they come."""
+    """Each row in turn, its lines as they come. A row that fails has one line, and the others go on."""
     figures: list[Figure | Unmeasured] = []
     for row in rows:
         for part in (ROWS.get(row), PEER_ROWS.get(row)):
-            for figure in await part() if part is not None else ():
+            for figure in await _measured(row, part) if part is not None else ():
                 print(figure.line(), flush=True)
                 figures.append(figure)
     return figures
 
 
+async def _measured(
+    row: str, part: Callable[[], Awaitable[Sequence[Figure | Unmeasured]]]
+) -> Sequence[Figure | Unmeasured]:
+    try:
+        return await part()
+    except Exception as error:  # of any kind: the figures of an hour before it count
+        traceback.print_exception(error)
+        return [Unmeasured(row, "row", f"{type(error).__name__}: {error}", failed=True)]
+
+
 def main() -> int:
-    """Exit status 0: measured, whatever the figures are; `short` in a line says what fell short."""
+    """Exit status 0: measured, whatever the figures are; `short` in a line says what fell short. 1: a row failed."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--rows", default=",".join(NAMES), help="which rows, e.g. P1,P4 (default: all)")
     rows = parser.parse_args().rows.split(",")
@@ -95,9 +107,11 @@ def main() -> int:
     RESULTS.mkdir(exist_ok=True)
     now = datetime.datetime.now(datetime.UTC)
     path = RESULTS / f"{now:%Y-%m-%dT%H%M%S}.json"
-    path.write_text(json.dumps({"machine": machine(), "figures": [asdict(f) for f in figures]}, indent=1))
+    settings = {name: value for name, value in os.environ.items() if name.startswith("EDDYLINE_BENCH_")}
+    told = {"machine": machine(), "settings": settings, "figures": [asdict(f) for f in figures]}
+    path.write_text(json.dumps(told, indent=1))
     print(f"written to {path.relative_to(Path.cwd())}" if path.is_relative_to(Path.cwd()) else f"written to {path}")
-    return 0
+    return int(any(isinstance(figure, Unmeasured) and figure.name == "row" for figure in figures))
 
 
 if __name__ == "__main__":

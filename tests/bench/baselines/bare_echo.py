@@ -4,7 +4,7 @@
 what came during a write is the next one. `AppendStream` takes a message after another, 16 ahead of its answers, with group
 commit. All take any bytes and send them back as they are, unless these are large: answers of a store are small.
 
-On our own wire `AppendStream` takes each message without a coroutine, as a store does; the others are coroutines on both.
+On our own wire all three go past coroutines, as a store's appends do: a call is answered by the end of its group.
 Run as `python -m tests.bench.baselines.bare_echo WIRE DIRECTORY`; prints its port.
 """
 
@@ -21,11 +21,13 @@ import uvloop
 
 from eddyline.store.__main__ import SWITCH_INTERVAL_S
 from eddyline.store.runtime.workers import ThreadWorker
+from eddyline.wire.calls.server import Server
 from tests.bench.baselines.bare_wire import make_server, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from eddyline.wire.calls.call import Call
     from eddyline.wire.calls.context import WireContext
 
 APPEND = "/bench.Echo/Append"
@@ -55,6 +57,19 @@ class Echo:
     async def append_group(self, request: bytes, context: object) -> bytes:
         await self._stage(request)
         return request[:ANSWER_BYTES_MAX]
+
+    def quick_append(self, call: Call, request: bytes) -> None:
+        """`append` on our own wire."""
+        self._answer_after(call, self._worker.submit(partial(self._write, request)), request)
+
+    def quick_append_group(self, call: Call, request: bytes) -> None:
+        """`append_group` on our own wire."""
+        self._answer_after(call, self._stage(request), request[:ANSWER_BYTES_MAX])
+
+    @staticmethod
+    def _answer_after(call: Call, done: asyncio.Future[None], answer: bytes) -> None:
+        call.defer()
+        done.add_done_callback(lambda _: call.answer(answer))
 
     async def stream(self, requests: AsyncIterator[bytes], context: object) -> AsyncIterator[bytes]:
         ahead: asyncio.Queue[tuple[bytes, asyncio.Future[None]] | None] = asyncio.Queue(AHEAD_MAX)
@@ -139,6 +154,8 @@ async def main(wire: str, directory: str) -> None:
         "AppendGroup": grpc.unary_unary_rpc_method_handler(echo.append_group),
         "AppendStream": grpc.stream_stream_rpc_method_handler(stream),
     }
+    if isinstance(server, Server):
+        server.add_quick_handlers("bench.Echo", {"Append": echo.quick_append, "AppendGroup": echo.quick_append_group})
     await serve(server, {"bench.Echo": handlers})
     await server.wait_for_termination()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import threading
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ import uvloop
 
 from eddyline.wire.calls.call import Call
 from eddyline.wire.calls.server import Server
+from eddyline.wire.http2 import frames
+from eddyline.wire.http2.connection import KEEPALIVE_PING
+from eddyline.wire.http2.frames import encode_frame
 from eddyline.wire.http2.limits import Limits
 from eddyline.wire.http2.stream import Http2Stream
 from eddyline.wire.transport.connection import SocketConnection
@@ -47,6 +51,51 @@ async def is_closed(port: int, sent: bytes = b"") -> bool:
         pass
     writer.close()
     return True
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_client_that_answered_while_the_loop_stood_still_keeps_its_connection(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    trigger, other_end = socket.socketpair()
+
+    async def check() -> None:
+        server = Server(timeouts=Timeouts(keepalive_s=0.1, keepalive_timeout_s=0.4, sweep_s=0.05))
+        async with asyncio.timeout(HANG_S), echo_server(server) as echo:
+            loop = asyncio.get_running_loop()
+            with socket.create_connection(("127.0.0.1", echo.port)) as client:
+                client.setblocking(False)
+                client.send(HELLO)
+                received = b""
+                while KEEPALIVE_PING not in received:
+                    received += await loop.sock_recv(client, 65_536)
+                answered = asyncio.Event()
+
+                def answer_and_stand_still() -> None:
+                    loop.remove_reader(trigger)
+                    client.send(encode_frame(frames.PING, 1, 0, KEEPALIVE_PING))
+                    stand_still(1.0)
+                    answered.set()
+
+                # In the callback of a socket: uvloop runs timers before it looks at sockets again.
+                loop.add_reader(trigger, answer_and_stand_still)
+                other_end.send(b"x")
+                await answered.wait()
+                received = b""
+                while KEEPALIVE_PING not in received:  # the next one
+                    part = await loop.sock_recv(client, 65_536)
+                    assert part, "the connection was closed"
+                    received += part
+                assert echo.server.counters.keepalive_timeouts == 0
+                await until(lambda: echo.server.counters.keepalive_timeouts == 1)
+
+    with trigger, other_end, asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(check())
+
+
+def stand_still(seconds: float) -> None:
+    """Keep the loop from running, as a machine that hangs does."""
+    threading.Event().wait(seconds)
 
 
 async def test_connections_above_the_bound_are_closed_at_once() -> None:

@@ -3,7 +3,8 @@
 L1: at most `connections_max` connections are open, and at most `half_open_max` of them have not sent their preface; a
 further one is closed at once. One that is half open for `half_open_s` gives its place to the next. So many clients that come
 together are served in turn, and peers that open sockets and say nothing keep others out for `half_open_s` at most.
-L2: after `close` no socket, timer or connection is left.
+L2: a loop that stood still has not read what came meanwhile, so its first sweep after that examines nothing.
+L3: after `close` no socket, timer or connection is left.
 Certificates: `add` takes a function that gives the TLS context, called for each new connection. A renewed certificate is
 used from the next one on; open connections keep theirs.
 Threading: event loop.
@@ -63,6 +64,8 @@ class Listener:
         self._sockets: list[tuple[socket.socket, Callable[[], ssl.SSLContext] | None]] = []
         self._servers: list[asyncio.Server] = []
         self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at_s = 0.0
+        self._was_late = False
         self._is_accepting = True
         self._all_closed: asyncio.Event = asyncio.Event()
         self._all_closed.set()
@@ -79,7 +82,7 @@ class Listener:
         for listening, context in self._sockets:
             self._servers.append(await self.loop.create_server(self._factory(context), sock=listening))
         self._sockets.clear()
-        self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._examine)
+        self._schedule_sweep(self.loop.time())
 
     async def stop_accepting(self) -> None:
         """Close the listening sockets; open connections stay. Those that the loop has accepted meanwhile are refused.
@@ -180,6 +183,13 @@ class Listener:
 
     def _examine(self) -> None:
         now_s = self.loop.time()
-        for connection in list(self._connections):
-            connection.examine(now_s)
-        self._sweep = self.loop.call_later(self.timeouts.sweep_s, self._examine)
+        # Keep L2. uvloop runs timers before it reads sockets. Of two late sweeps in a row the second one counts.
+        self._was_late = not self._was_late and now_s - self._sweep_at_s > self.timeouts.sweep_s
+        if not self._was_late:
+            for connection in list(self._connections):
+                connection.examine(now_s)
+        self._schedule_sweep(now_s)
+
+    def _schedule_sweep(self, now_s: float) -> None:
+        self._sweep_at_s = now_s + self.timeouts.sweep_s
+        self._sweep = self.loop.call_at(self._sweep_at_s, self._examine)

@@ -152,8 +152,10 @@ test-integration: $(VENV)/.test ## Real processes, kill -9, proxies, and clients
 
 # servers, access, errors, streams, forwarding and clients: what depends on the wire
 OF_WIRE := tests/core/server tests/core/auth tests/core/forwarding tests/core/store_link tests/core/transport tests/delivery tests/client tests/store/rpc tests/ingest/rpc
+# what is beside them and has no server
+NOT_OF_WIRE := --ignore tests/store/rpc/test_several_appends_crash.py --ignore tests/delivery/test_resume_token.py --ignore tests/delivery/schedule
 test-wire: $(VENV)/.test ## What depends on the wire, on the one that is not the roles' default, in 3 minutes
-	@EDDYLINE_TEST_WIRE=$(or $(WIRE),own) $(PYTEST) -n 4 --dist worksteal -m "not crash and not sim and not integration" --timeout 120 $(OF_WIRE)
+	@EDDYLINE_TEST_WIRE=$(or $(WIRE),own) $(PYTEST) -n 4 --dist worksteal -m "not crash and not sim and not integration" --timeout 120 $(NOT_OF_WIRE) $(OF_WIRE)
 	@EDDYLINE_TEST_WIRE=$(or $(WIRE),own) $(PYTEST) -m integration --timeout 300 tests/integration/operations/test_access.py tests/integration/operations/test_renewed_certificates.py
 
 test-spark: $(VENV)/.spark ## Spark: reads, streams, writes, jobs, on a real store

@@ -225,7 +225,7 @@ async def test_slow_readers_delay_no_other_reader(seed: int, capsys: pytest.Capt
         stopped = [machine.topic(1000, rest_s=FOR_EVER) for _ in range(WORKERS)]
         wide = [machine.topic(None, rest_s=FOR_EVER) for _ in range(300)]
         for reader in machine.readers[-len(wide) :]:
-            reader.waiter.speed = machine.readers[-1].waiter.speed
+            reader.waiter.reader = machine.readers[-1].waiter.reader
         async with machine.on():
             for tail in stopped:
                 machine.append(tail)

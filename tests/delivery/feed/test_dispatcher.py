@@ -284,7 +284,7 @@ async def test_waiting_topics_are_pressure_by_number_and_by_time() -> None:
         one.clock.advance(0.0)
         await settle()
         for reader in full:
-            reader.waiter.speed.slow = False
+            reader.waiter.reader.slow = False
         one.clock.advance(STILL_S / 2)
         assert one.stats.ready == (0,) * 5, "not sampled yet"
         for reader in full:

@@ -55,7 +55,7 @@ def test_a_busy_process_makes_no_reader_slow() -> None:
         under_way.begin(waiter, 0.0)
     for number, waiter in enumerate(many):
         under_way.end(waiter, number * 0.001)
-    assert not any(waiter.speed.slow for waiter in many)
+    assert not any(waiter.reader.slow for waiter in many)
 
 
 def test_a_stopped_process_classifies_readers_as_slow_for_one_turn_at_most() -> None:
@@ -66,7 +66,7 @@ def test_a_stopped_process_classifies_readers_as_slow_for_one_turn_at_most() -> 
     assert under_way.wait_s(STILL_S) == 0.0
     for waiter in some:
         under_way.end(waiter, STILL_S)
-    assert not any(waiter.speed.slow for waiter in some)
+    assert not any(waiter.reader.slow for waiter in some)
 
 
 def test_without_any_send_those_in_flight_are_slow() -> None:
@@ -76,7 +76,7 @@ def test_without_any_send_those_in_flight_are_slow() -> None:
         under_way.begin(waiter, 1.0)
     assert under_way.wait_s(1.0 + STILL_S / 2) == pytest.approx(STILL_S / 2)
     assert under_way.wait_s(1.0 + STILL_S) == 0.0
-    assert some[0].speed.slow
+    assert some[0].reader.slow
     assert len(under_way) == WORKERS - 1
 
 
@@ -92,7 +92,7 @@ def test_no_turn_waits_longer_than_the_bound_for_moving_sends() -> None:
         assert 0 < under_way.wait_s(now_s) <= STILL_S
         under_way.end(waiter, now_s)
     assert under_way.wait_s(LATE_S + 0.001) == 0.0
-    assert not oldest.speed.slow
+    assert not oldest.reader.slow
 
 
 def test_ending_a_send_without_a_turn_has_no_effect() -> None:
@@ -118,7 +118,7 @@ def test_a_stalled_stream_is_slow_with_all_of_its_topics() -> None:
     under_way = InFlight()
     topics = waiters(100)
     for waiter in topics:
-        waiter.speed = topics[0].speed
+        waiter.reader = topics[0].reader
     for waiter in topics[:WORKERS]:
         under_way.begin(waiter, 0.0)
     assert under_way.wait_s(STILL_S) == 0.0
@@ -130,4 +130,4 @@ def test_a_stalled_stream_is_slow_with_all_of_its_topics() -> None:
     under_way.begin(other, STILL_S)
     assert under_way.wait_s(STILL_S) == 0.0
     assert len(under_way) <= WORKERS - 1
-    assert not other.speed.slow
+    assert not other.reader.slow

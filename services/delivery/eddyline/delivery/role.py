@@ -28,6 +28,7 @@ from eddyline.core.server.server import RawMethod
 from eddyline.core.store_link.sharded import shards_of
 from eddyline.core.telemetry.tracing import NOOP_TRACER
 from eddyline.delivery.feed.dispatcher import Dispatcher
+from eddyline.delivery.feed.fan import Fan
 from eddyline.delivery.feed.ring import RingBudget
 from eddyline.delivery.feed.tail import Tails
 from eddyline.delivery.feed.tails import AllTails
@@ -83,7 +84,8 @@ class DeliveryRole:
         self.stats = DeliveryStats(start_s=clock.monotonic_s())
         self.budget = RingBudget(settings.buffer_bytes)
         self._wheel = TimerWheel(clock)
-        self._dispatcher = Dispatcher(clock=clock, stats=self.stats)
+        self.fan = Fan(clock=clock, stats=self.stats)
+        self._dispatcher = Dispatcher(clock=clock, stats=self.stats, fan=self.fan)
         shards = shards_of(link)
         shard_by_topic = partial(shard_of, count=len(shards))
         self.fetchers = tuple(Fetcher() for _ in shards)
@@ -164,8 +166,9 @@ def add_services(
 ) -> None:
     """Add every service of delivery to `server`. `metrics_address` = address of its metrics; by default none."""
     delivery_pb2_grpc.add_DeliveryServiceServicer_to_server(role.unary_service(), server.grpc)
+    role.fan.send_to_all = server.send_to_all
     watch = RawMethod(
-        WatchMethod(role.watches, server.backlog).answer,
+        WatchMethod(role.watches, server.backlog, server.fan_call).answer,
         delivery_pb2.WatchTopicsRequest.FromString,
         response_stream=True,
     )

@@ -135,6 +135,14 @@ class RoleServer:
         """
         return self._wire.backlog(context)
 
+    def fan_call(self, context: object) -> object | None:
+        """Return the call of a handler's context, for `send_to_all`; None = gRPC's own core has no such way."""
+        return self._wire.fan_call(context)
+
+    def send_to_all(self, calls: Sequence[object], message: bytes) -> Sequence[object]:
+        """Send a message to many calls of `fan_call` at once, and return those to which nothing was sent."""
+        return self._wire.send_to_all(calls, message)
+
     async def stop(self, grace_s: float) -> None:
         """Set NOT_SERVING, refuse new calls, wait `grace_s` for calls in flight, cancel the rest."""
         await self.health.stop()

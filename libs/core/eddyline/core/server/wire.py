@@ -8,7 +8,7 @@ Threading: event loop.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,3 +79,12 @@ class Wire(Protocol):
 
     def backlog(self, context: object) -> Backlog | None:
         """Return what the client of a call has not taken; None = it is not visible. `context` = the one of its handler."""
+
+    def fan_call(self, context: object) -> object | None:
+        """Return the call of a handler's context, for `send_to_all`; None = this wire has no such way."""
+
+    def send_to_all(self, calls: Sequence[Any], message: bytes) -> Sequence[object]:
+        """Send a message to many calls of `fan_call` at once, and return those to which nothing was sent.
+
+        A call takes it if nothing of it waits, and its client's windows and socket have room for all of it.
+        """

@@ -19,7 +19,7 @@ from eddyline.core.telemetry.server_metrics import ServerCounts
 from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from eddyline.core.server.quick_calls import QuickMethod
     from eddyline.core.server.wire import WireOptions
@@ -82,6 +82,12 @@ class GrpcWire:
 
     def backlog(self, _context: object) -> None:
         return None
+
+    def fan_call(self, _context: object) -> None:
+        return None
+
+    def send_to_all(self, calls: Sequence[object], _message: bytes) -> Sequence[object]:
+        return calls
 
 
 def _age_options(age_ms_max: int) -> tuple[tuple[str, int], ...]:

@@ -13,6 +13,7 @@ from eddyline.core.records.record import MESSAGE_BYTES_MAX
 from eddyline.core.server.wire import CALLS_MAX, CONNECTION_GRACE, HANDSHAKE_MS_MAX, Backlog
 from eddyline.core.telemetry.server_metrics import ServerCounts
 from eddyline.core.transport.channel import FRAME_BYTES, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, WINDOW_BYTES
+from eddyline.wire.calls.call import send_to_all
 from eddyline.wire.calls.context import WireContext
 from eddyline.wire.calls.server import Server
 from eddyline.wire.http2.limits import Limits
@@ -21,10 +22,11 @@ from eddyline.wire.transport.tls import prepare_context
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from eddyline.core.server.quick_calls import QuickMethod
     from eddyline.core.server.wire import WireOptions
+    from eddyline.wire.calls.call import Call
 
 FLOOD: Final = "ENHANCE_YOUR_CALM"
 """The code of a connection that was cut for its control frames (RFC 9113, 7)."""
@@ -95,6 +97,12 @@ class OwnWire:
             return None
         stream = context.call.backlog()
         return Backlog(stream.queued_bytes, stream.queued_age_s, stream.uncredited_bytes, stream.uncredited_age_s)
+
+    def fan_call(self, context: object) -> Call | None:
+        return context.call if isinstance(context, WireContext) else None
+
+    def send_to_all(self, calls: Sequence[Call], message: bytes) -> Sequence[object]:
+        return send_to_all(calls, message)
 
     def _context(self) -> ssl.SSLContext:
         """Return the context for a new connection: of the certificate that was loaded last."""

@@ -442,7 +442,7 @@ class Call:
 
 
 def send_to_all(calls: Sequence[Call], message: bytes) -> list[Call]:
-    """Send one message to many calls, and return those that cannot take it now, to which nothing was sent.
+    """Send one message to many calls, and return those that cannot take it now or are over, to which nothing was sent.
 
     The frame is made once a stream id, and most connections have their stream under the same id. A message above
     `sent_frame_bytes_max` is taken by none.
@@ -455,7 +455,7 @@ def send_to_all(calls: Sequence[Call], message: bytes) -> list[Call]:
         frame = frames.get(stream.id)
         if frame is None:
             frame = frames[stream.id] = _pack_data(size << 8 | DATA, 0, stream.id, 0, len(message)) + message
-        if not stream.send_frame(frame, size):
+        if call.is_finished or not stream.send_frame(frame, size):
             behind.append(call)
     return behind
 

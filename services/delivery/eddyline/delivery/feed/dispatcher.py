@@ -21,15 +21,17 @@ import heapq
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from eddyline.core.runtime.clock import sleep
+from eddyline.delivery.feed.fan import Fan
 from eddyline.delivery.feed.frame_split import FRAME_BYTES
 from eddyline.delivery.schedule.governor import SAMPLE_S, Governor, LadderStep
 from eddyline.delivery.schedule.in_flight import MOMENT_S, WORKERS, InFlight
 from eddyline.delivery.schedule.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from eddyline.core.runtime.clock import Clock, Timer
+    from eddyline.delivery.feed.ring import RingFrame
     from eddyline.delivery.feed.tail import TopicTail
     from eddyline.delivery.schedule.in_flight import PendingRead
     from eddyline.delivery.schedule.scheduler import Turn
@@ -44,19 +46,28 @@ QUIET_PRESSURE: Final = 0.01
 
 
 class _TurnResult(NamedTuple):
-    """Result of a turn: the subscriptions it serves, the callbacks to wake, and the number of newly opened records."""
+    """Result of a turn: the subscriptions it serves, and the number of newly opened records.
+
+    `listeners` = all of the topic's, which are woken for its news, in place of those that it serves.
+    """
 
     waiters: list[PendingRead]
-    wakes: list[Callable[[], None]]
+    listeners: list[Callable[[], None]]
     records: int
 
 
 class Dispatcher:
     """Gives topics their turns."""
 
-    def __init__(self, *, clock: Clock, stats: DeliveryStats) -> None:
+    def __init__(self, *, clock: Clock, stats: DeliveryStats, fan: Fan | None = None) -> None:
+        """`fan` None = every frame goes through the task of its stream."""
         self._clock = clock
         self._stats = stats
+        self._fan = fan if fan is not None else Fan(clock=clock, stats=stats)
+        self._has_passing = False
+        """True = frames were sent to many in this turn of the loop."""
+        self._is_pausing = False
+        """True = a turn has served some of its subscriptions, and other tasks have their turn of the loop."""
         self._scheduler: Scheduler[TopicTail] = Scheduler()
         self._governor = Governor(workers=WORKERS, send_bytes_max=SEND_BYTES_MAX)
         self._in_flight = InFlight()
@@ -101,6 +112,7 @@ class Dispatcher:
     def remove(self, tail: TopicTail, waiter: PendingRead) -> None:
         """Remove a subscription that closes."""
         tail.waiting.pop(waiter, None)
+        waiter.is_closed = True
         if self._in_flight.forget(waiter) and self._scheduler:
             self._wake.set()
 
@@ -145,15 +157,21 @@ class Dispatcher:
             delivered = opened.records * len(opened.waiters)
             self._scheduler.charge(turn.band, max(1, delivered))
             self._stats.served_records[turn.band] += delivered
-            for waiter in opened.waiters:
-                self._in_flight.begin(waiter, now_s)
-            for wake in opened.wakes:
-                wake()
-                woken += 1
-                if woken % WAKES_A_PASS == 0:
-                    await asyncio.sleep(0)
+            for served in self._serve(turn.topic, opened, now_s):
+                woken += served
+                if woken >= WAKES_A_PASS:
+                    woken = 0
+                    await self._pause()
         if self._held:
             self._arm(self._held[0][0])
+
+    async def _pause(self) -> None:
+        """Let the event loop serve others; no turn begins meanwhile."""
+        self._is_pausing = True
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._is_pausing = False
 
     def _offer(self, tail: TopicTail) -> None:
         now_s = self._clock.monotonic_s()
@@ -166,6 +184,7 @@ class Dispatcher:
         """Return True if serving the topic now delays no other, and no window or bound holds it back."""
         return (
             not self._scheduler
+            and not self._is_pausing
             and len(tail.waiting) + (len(tail.listeners) if tail.has_news else 0) <= WAKES_A_PASS
             and not self._is_early(tail, now_s)
             and not self._in_flight.wait_s(now_s)
@@ -178,16 +197,57 @@ class Dispatcher:
         return now_s < tail.served_s + self._window_s and tail.ring.unopened_bytes < FRAME_BYTES
 
     def _serve_at_once(self, tail: TopicTail, now_s: float, *, requester: PendingRead | None = None) -> None:
-        opened = self._open(tail, now_s, 0.0, requester=requester)
-        for waiter in opened.waiters:
-            self._in_flight.begin(waiter, now_s)
-        for wake in opened.wakes:
-            wake()
+        opened = self._open(tail, now_s, 0.0)
+        for _ in self._serve(tail, opened, now_s, requester=requester):
+            pass
 
-    def _open(
-        self, tail: TopicTail, now_s: float, waited_s: float, *, requester: PendingRead | None = None
-    ) -> _TurnResult:
-        """Open a topic's next frame, joined with those that gathered behind it. `requester` needs no wake-up."""
+    def _serve(
+        self, tail: TopicTail, opened: _TurnResult, now_s: float, *, requester: PendingRead | None = None
+    ) -> Iterator[int]:
+        """Send the opened frame to the subscriptions of a turn that can take it at once, and wake the others.
+
+        `requester` needs no wake-up. Yields the number served so far after each `WAKES_A_PASS`, for the caller to pause.
+        """
+        waiters, listeners = opened.waiters, opened.listeners
+        frame = tail.ring.last_opened() if waiters and not listeners else None
+        for start in range(0, len(waiters), WAKES_A_PASS):
+            part = waiters[start : start + WAKES_A_PASS]
+            behind = self._fan_out(tail, frame, part) if frame is not None else part
+            for waiter in behind:
+                self._in_flight.begin(waiter, now_s)
+                if waiter is not requester and not listeners:
+                    waiter.wake()
+            yield len(part)
+        for start in range(0, len(listeners), WAKES_A_PASS):
+            part_of_listeners = listeners[start : start + WAKES_A_PASS]
+            for wake in part_of_listeners:
+                wake()
+            yield len(part_of_listeners)
+
+    def _fan_out(self, tail: TopicTail, frame: RingFrame, waiters: list[PendingRead]) -> list[PendingRead]:
+        """Send a frame to those that can take it at once, and request the next one for them; return the others."""
+        sent: list[PendingRead] = []
+        behind = self._fan.send(tail.ring, frame, waiters, sent)
+        if not sent:
+            return behind
+        self._in_flight.begin_passing(len(sent))
+        if not self._has_passing:
+            self._has_passing = True
+            asyncio.get_running_loop().call_soon(self._on_passed)
+        tail.waiting.update(dict.fromkeys(sent))
+        if tail.ring.has_unopened:
+            self._queue(tail, self._clock.monotonic_s())
+        return behind
+
+    def _on_passed(self) -> None:
+        """Handle the end of the turn of the loop in which frames were sent to many: their sockets are written."""
+        self._has_passing = False
+        self._in_flight.end_passing(self._clock.monotonic_s())
+        if self._scheduler:
+            self._wake.set()
+
+    def _open(self, tail: TopicTail, now_s: float, waited_s: float) -> _TurnResult:
+        """Open a topic's next frame, joined with those that gathered behind it."""
         if self._stats.queued_bytes > QUIET_PRESSURE * SEND_BYTES_MAX:
             self._busy.set()
         self._stats.count_turn(waited_s)
@@ -200,12 +260,12 @@ class Dispatcher:
             # receive them
             after_seq = min([waiter.seq for waiter in waiters], default=0)
             records = tail.ring.open_next(after_seq, joined_bytes_max=FRAME_BYTES)
-        wakes = [waiter.wake for waiter in waiters if waiter is not requester]
+        listeners: list[Callable[[], None]] = []
         if tail.has_news:
             tail.has_news = False
-            wakes = list(tail.listeners)  # the waiting ones are among them
+            listeners = list(tail.listeners)  # the waiting ones are among them
         tail.served_s = tail.consumed_s = now_s
-        return _TurnResult(waiters, wakes, records)
+        return _TurnResult(waiters, listeners, records)
 
     def _queue(self, tail: TopicTail, now_s: float) -> None:
         if tail.is_held or tail in self._scheduler:

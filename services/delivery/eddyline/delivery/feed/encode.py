@@ -8,6 +8,7 @@ Protobuf is used outside `rpc/` on purpose: the bytes encoded here go to the wir
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 NO_DATA: Final = 0xFFFF_FFFF
 """In a column of lengths: the record has no data at all."""
+
+SHARED_VIEWS_MAX: Final = 1_024
+"""Views that are one object for all streams; most have no filter. Further ones are compared by their fields, 1 us each."""
 
 _NOT_DELETES: Final = (int(Op.APPEND), int(Op.PUT))
 
@@ -152,7 +156,13 @@ def view_of(
         exclude_nodes=tuple(sorted(set(exclude_nodes))),
         ops=_NOT_DELETES if ignore_deletes else (),
     )
-    return TopicView(ALL_RECORDS if record_filter.passes_all() else record_filter, columns, metadata_only)
+    return _shared(TopicView(ALL_RECORDS if record_filter.passes_all() else record_filter, columns, metadata_only))
+
+
+@lru_cache(SHARED_VIEWS_MAX)
+def _shared(view: TopicView) -> TopicView:
+    """Return one object for equal views, so that most comparisons are by identity."""
+    return view
 
 
 def _data_sizes(batch: Batch) -> NDArray[np.uint32]:

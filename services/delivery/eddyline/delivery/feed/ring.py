@@ -180,6 +180,10 @@ class Ring:
             return last
         return self._frames[bisect_right(self._frames, seq, lo=self._start, key=_NEXT_AFTER_SEQ)]
 
+    def last_opened(self) -> RingFrame | None:
+        """Return the frame that was opened last; None = it is evicted."""
+        return self.frame_after(self.open_seq - 1) if self.open_seq > self.floor_seq else None
+
     def encoded(self, frame: RingFrame, view: TopicView) -> EncodedFrame:
         """Return the frame encoded for `view`: encoded at the first call, cached for the others."""
         cached = frame.encoded.get(view)

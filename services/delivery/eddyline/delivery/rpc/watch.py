@@ -57,16 +57,26 @@ _POINTS: Final = {
 class WatchMethod:
     """Answers WatchTopics."""
 
-    def __init__(self, watches: Watches, backlog_of: Callable[[object], Backlog | None]) -> None:
-        """`backlog_of` returns what the client of a call has not taken, by the call's context; None = it is not visible."""
+    def __init__(
+        self,
+        watches: Watches,
+        backlog_of: Callable[[object], Backlog | None],
+        call_of: Callable[[object], object | None],
+    ) -> None:
+        """Both functions take a call's context. `backlog_of` returns what its client has not taken; None = not visible.
+
+        `call_of` returns the call to which the fan may send; None = it may not.
+        """
         self._watches = watches
         self._backlog_of = backlog_of
+        self._call_of = call_of
 
     async def answer(self, request: pb.WatchTopicsRequest, context: Context) -> AsyncGenerator[bytes, None]:
         """Serve one stream."""
-        backlog = partial(self._backlog_of, context)
+        backlog, call = partial(self._backlog_of, context), self._call_of(context)
+        watch = request_from_pb(request)
         async with (
-            self._watches.open(request_from_pb(request), peer=context.peer(), backlog=backlog) as subscriber,
+            self._watches.open(watch, peer=context.peer(), backlog=backlog, call=call) as subscriber,
             aclosing(subscriber.frames()) as frames,
         ):
             async for frame in frames:

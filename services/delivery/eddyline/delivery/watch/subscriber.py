@@ -23,7 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from eddyline.delivery.feed.encode import caught_up_frame, going_away_frame, heartbeat_frame
-from eddyline.delivery.schedule.in_flight import ReaderSpeed
+from eddyline.delivery.schedule.in_flight import StreamReader
 from eddyline.delivery.schedule.timer_wheel import TICK_S
 from eddyline.delivery.watch.subscription import SubscriptionPhase
 
@@ -58,14 +58,15 @@ class Subscriber:
         number: int = 0,
         peer: str = "",
         backlog: Callable[[], Backlog | None] = no_backlog,
+        call: object | None = None,
     ) -> None:
+        """`call` = its call, for frames that are sent to many at once; None = every frame goes through `frames`."""
         self.number = number
         self.peer = peer
         self.backlog = backlog
         """Returns what its reader has not taken; None = not visible."""
-        self.opened_s = self.sent_s = clock.monotonic_s()
-        """Time of opening, and of the last frame given to its transport."""
-        self.sent_count = self.sent_bytes = 0
+        self.opened_s = clock.monotonic_s()
+        self.reader = StreamReader(call=call, now_s=self.opened_s)
         self._tokens = tokens
         # The timer wheel is up to a tick late, and the contract's interval is a maximum.
         self._heartbeat_s = heartbeat_s - TICK_S
@@ -80,7 +81,6 @@ class Subscriber:
         self._token_s = clock.monotonic_s()
         self._is_heartbeat_due = False
         self._queued_bytes = 0
-        self._speed = ReaderSpeed()
         self._heartbeat: ScheduledCall | None = None
         self._leaving: ScheduledCall | None = None
         self._leave_s = 0.0
@@ -90,7 +90,7 @@ class Subscriber:
 
     def add(self, subscription: Subscription) -> None:
         """Add a topic. All are added, and begun, before `frames`."""
-        subscription.use_speed(self._speed)
+        subscription.use_reader(self.reader)
         self._topics.append(subscription)
 
     @property
@@ -104,11 +104,6 @@ class Subscriber:
         return self._queued_bytes
 
     @property
-    def slow(self) -> bool:
-        """True = its reader is slow: it does not count as in flight."""
-        return self._speed.slow
-
-    @property
     def caught_up(self) -> bool:
         """True = caught_up was sent."""
         return self._caught_up
@@ -118,7 +113,7 @@ class Subscriber:
         if not subscription.queued:
             subscription.queued = True
             self._ready.append(subscription)
-            self._wake.set()
+            self._rouse()
 
     def leave_after(self, delay_s: float, reason: pb.GoingAwayReason.ValueType) -> None:
         """End the stream with going_away after a delay, 0 = now. Of several calls the earliest applies."""
@@ -151,6 +146,7 @@ class Subscriber:
                 if self._live_count == 0:
                     return
                 self._wake.clear()
+                self.reader.is_idle = self._caught_up and self.reader.call is not None
                 await self._wake.wait()
                 continue
             topic = self._ready.popleft()
@@ -169,6 +165,7 @@ class Subscriber:
 
     def close(self) -> None:
         """Close every topic, and cancel the timers."""
+        self.reader.is_idle = False
         for deadline in (self._heartbeat, self._leaving):
             if deadline is not None:
                 deadline.cancel()
@@ -189,6 +186,11 @@ class Subscriber:
 
     def _leave(self, reason: pb.GoingAwayReason.ValueType) -> None:
         self._leave_reason = reason
+        self._rouse()
+
+    def _rouse(self) -> None:
+        """Let the stream's task go on: it has something to send."""
+        self.reader.is_idle = False
         self._wake.set()
 
     def _control_frames(self) -> list[EncodedFrame]:
@@ -215,9 +217,10 @@ class Subscriber:
             self._live_count -= 1
 
     def _sent(self, frame: EncodedFrame) -> bytes:
-        self.sent_s = self._clock.monotonic_s()
-        self.sent_count += frame.records
-        self.sent_bytes += len(frame.data)
+        reader = self.reader
+        reader.sent_s = self._clock.monotonic_s()
+        reader.sent_count += frame.records
+        reader.sent_bytes += len(frame.data)
         self._stats.delivered_count += frame.records
         self._stats.delivered_bytes += len(frame.data)
         self._count_queued(len(frame.data))
@@ -238,7 +241,7 @@ class Subscriber:
             self._arm(remaining_s)
         else:
             self._is_heartbeat_due = True
-            self._wake.set()
+            self._rouse()
 
     def _token(self) -> bytes:
         self._token_s = self._clock.monotonic_s()

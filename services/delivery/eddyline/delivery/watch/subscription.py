@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from eddyline.delivery.feed.tails import AllTails
     from eddyline.delivery.fetch.fetcher import Fetcher
     from eddyline.delivery.fetch.scan_slots import ScanSlots
-    from eddyline.delivery.schedule.in_flight import ReaderSpeed
+    from eddyline.delivery.schedule.in_flight import StreamReader
     from eddyline.delivery.schedule.timer_wheel import TimerWheel
 
 
@@ -128,7 +128,7 @@ class Subscription:
         self.seq = 0
         self._deps = deps
         self._wake = wake
-        self._waiter = PendingRead(self.wake)
+        self._waiter = PendingRead(self.wake, self._advance)
         self.was_followed = topic in deps.tails
         """True = another subscriber had its tail fitting: the tail's information may be older than this subscription."""
         self._tail = deps.tails.attach(topic, self.wake)
@@ -201,6 +201,7 @@ class Subscription:
 
     def step(self) -> SubscriptionStep:
         """Take a step: return frames to send, and whether to continue. Raises the error that ends the stream."""
+        self._waiter.view = None
         if self._fetching.failure is not None:
             if not (self._begin.heals and isinstance(self._fetching.failure, NotKv)):
                 raise self._fetching.failure
@@ -218,9 +219,9 @@ class Subscription:
             return self._log_step()
         return self._ended() if self._tail.ended is not None else _IDLE
 
-    def use_speed(self, speed: ReaderSpeed) -> None:
-        """Use the reader speed of its stream."""
-        self._waiter.speed = speed
+    def use_reader(self, reader: StreamReader) -> None:
+        """Use the reader of its stream."""
+        self._waiter.reader = reader
 
     def on_sent(self) -> None:
         """Handle the completion of the last step: its frames are sent."""
@@ -251,7 +252,7 @@ class Subscription:
             return self._deliver_read(fetched)
         ring = self._tail.ring
         if not self.reads_log:
-            if self.seq < ring.open_seq or self._deps.request(self._tail, self._waiter, self.seq):
+            if self.seq < ring.open_seq or self._request():
                 frame = ring.frame_after(self.seq)
                 if frame is not None:
                     return self._deliver_ring(frame)
@@ -261,6 +262,22 @@ class Subscription:
             self._fetch_read()
             return _IDLE
         return self._ended() if self._tail.ended is not None else _IDLE
+
+    def _request(self) -> bool:
+        """Request the next frame of the ring; True = it is open."""
+        self._waiter.view = self.view
+        return self._deps.request(self._tail, self._waiter, self.seq)
+
+    def _advance(self, seq: int, batch_end: bool, is_hidden: bool) -> bool:
+        """Move past a frame that was sent past the stream's task, or that the filter hides; False = `_hidden` reports it."""
+        if is_hidden:
+            if self._has_partial_append and batch_end:
+                return False
+            self.seq = seq
+            return True
+        self.seq = self._reported_seq = seq
+        self._has_partial_append = not batch_end
+        return True
 
     def _deliver_ring(self, frame: RingFrame) -> SubscriptionStep:
         if isinstance(frame.item, Gap) and self._begin.heals:

@@ -77,9 +77,16 @@ class Watches:
 
     @asynccontextmanager
     async def open(
-        self, request: WatchRequest, *, peer: str = "", backlog: Callable[[], Backlog | None] = no_backlog
+        self,
+        request: WatchRequest,
+        *,
+        peer: str = "",
+        backlog: Callable[[], Backlog | None] = no_backlog,
+        call: object | None = None,
     ) -> AsyncIterator[Subscriber]:
-        """Open a stream of the client at `peer`; leaving the context closes it. `backlog` returns what it has not taken.
+        """Open a stream of the client at `peer`; leaving the context closes it.
+
+        `backlog` returns what it has not taken; `call` = its call, for frames that are sent to many at once.
 
         Raises:
             ResumeTokenInvalid, ResumeTokenMismatch, QuotaWatches, Draining, TopicNotFound, NotKv, CursorAhead,
@@ -106,6 +113,7 @@ class Watches:
             number=self._number,
             peer=peer,
             backlog=backlog,
+            call=call,
         )
         self._open[subscriber] = None
         if self._age_s_max:

@@ -131,3 +131,36 @@ def test_a_stalled_stream_is_slow_with_all_of_its_topics() -> None:
     assert under_way.wait_s(STILL_S) == 0.0
     assert len(under_way) <= WORKERS - 1
     assert not other.reader.slow
+
+
+def test_sends_to_many_count_until_the_turn_of_the_loop_ends() -> None:
+    under_way = InFlight()
+    under_way.begin_passing(WORKERS - 1)
+    assert under_way.wait_s(0.0) == 0.0
+    (waiter,) = waiters(1)
+    under_way.begin(waiter, 0.0)
+    assert under_way.wait_s(0.0) > 0.0
+    under_way.end_passing(0.001)
+    assert under_way.wait_s(0.001) == 0.0
+    under_way.begin_passing(WORKERS)
+    assert under_way.end(waiter, 0.002)
+    assert under_way.wait_s(0.002) == STILL_S, "they end with this turn of the loop, whatever the time"
+
+
+def test_sends_to_many_overtake_a_slow_reader() -> None:
+    under_way = InFlight()
+    (slow,) = waiters(1)
+    under_way.begin(slow, 0.0)
+    under_way.begin_passing(OVERTAKEN)
+    under_way.end_passing(0.0)
+    assert not under_way.wait_s(0.0)
+    under_way.end(slow, 0.001)
+    assert slow.reader.slow
+
+
+def test_a_subscription_that_closed_is_not_counted() -> None:
+    under_way = InFlight()
+    (waiter,) = waiters(1)
+    waiter.is_closed = True
+    under_way.begin(waiter, 0.0)
+    assert len(under_way) == 0

@@ -25,6 +25,10 @@ class RawClient:
         """Send bytes."""
         self._writer.write(b"".join(parts))
 
+    def abort(self) -> None:
+        """Close the socket without a word."""
+        self._writer.transport.abort()
+
     async def next_frame(self) -> Frame:
         """Read a frame."""
         header = await self._reader.readexactly(9)
@@ -71,4 +75,4 @@ async def raw_client(port: int) -> AsyncIterator[RawClient]:
     try:
         yield client
     finally:
-        writer.transport.abort()
+        client.abort()

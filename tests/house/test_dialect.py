@@ -42,7 +42,7 @@ LENGTHS_MAX: Final = {
     "libs/client/README.md": 1_850,
     "libs/core/ACCESS.md": 1_200,
     "libs/core/README.md": 1_600,
-    "services/delivery/README.md": 2_760,
+    "services/delivery/README.md": 2_800,
     "services/ingest/README.md": 2_050,
     "services/spark/README.md": 2_750,
     "services/store/README.md": 2_870,

@@ -38,7 +38,7 @@ MOMENT_S: Final = 1e-6
 """A remaining wait that counts as none: a timer may fire slightly before it is due."""
 
 
-class StreamReader:
+class WatchReader:
     """The reader of a stream as the dispatcher knows it: one object for all of the stream's subscriptions."""
 
     __slots__ = ("call", "is_idle", "sent_bytes", "sent_count", "sent_s", "slow")
@@ -64,7 +64,7 @@ class PendingRead:
         self.advance = advance
         """Moves the subscription past a frame that was sent past its task, or is hidden from it: new seq, whether it ends
         an append, whether it is hidden. False = it is not moved: its reader must be told the end of an append."""
-        self.reader = StreamReader()
+        self.reader = WatchReader()
         self.seq = 0
         self.view: Hashable | None = None
         """The view of the frame it waits for; None = it takes its next frame itself."""

@@ -23,7 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from eddyline.delivery.feed.encode import caught_up_frame, going_away_frame, heartbeat_frame
-from eddyline.delivery.schedule.in_flight import StreamReader
+from eddyline.delivery.schedule.in_flight import WatchReader
 from eddyline.delivery.schedule.timer_wheel import TICK_S
 from eddyline.delivery.watch.subscription import SubscriptionPhase
 
@@ -66,7 +66,7 @@ class Subscriber:
         self.backlog = backlog
         """Returns what its reader has not taken; None = not visible."""
         self.opened_s = clock.monotonic_s()
-        self.reader = StreamReader(call=call, now_s=self.opened_s)
+        self.reader = WatchReader(call=call, now_s=self.opened_s)
         self._tokens = tokens
         # The timer wheel is up to a tick late, and the contract's interval is a maximum.
         self._heartbeat_s = heartbeat_s - TICK_S

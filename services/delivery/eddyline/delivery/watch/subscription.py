@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from eddyline.delivery.feed.tails import AllTails
     from eddyline.delivery.fetch.fetcher import Fetcher
     from eddyline.delivery.fetch.scan_slots import ScanSlots
-    from eddyline.delivery.schedule.in_flight import StreamReader
+    from eddyline.delivery.schedule.in_flight import WatchReader
     from eddyline.delivery.schedule.timer_wheel import TimerWheel
 
 
@@ -219,7 +219,7 @@ class Subscription:
             return self._log_step()
         return self._ended() if self._tail.ended is not None else _IDLE
 
-    def use_reader(self, reader: StreamReader) -> None:
+    def use_reader(self, reader: WatchReader) -> None:
         """Use the reader of its stream."""
         self._waiter.reader = reader
 

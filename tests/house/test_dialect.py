@@ -37,7 +37,7 @@ NAMES_MAX: Final[dict[str, int]] = {
 LENGTHS_MAX: Final = {
     "README.md": 900,
     "ARCHITECTURE.md": 2_450,
-    "CHANGELOG.md": 1_100,
+    "CHANGELOG.md": 1_120,
     "libs/cli/README.md": 2_450,
     "libs/client/README.md": 1_850,
     "libs/core/ACCESS.md": 1_200,

@@ -109,6 +109,11 @@ class _StepStream:
             if was_over and task is not None and not task.cancelling():
                 return None  # not this step was cancelled but the stream, for another one
             raise
+        except grpc.aio.AioRpcError as error:
+            self.end()
+            if error.code() is grpc.StatusCode.INTERNAL:
+                return None  # gRPC's own, for a write to a stream that ends, in place of the stream's error
+            raise
         except BaseException:
             self.end()
             raise

@@ -35,7 +35,7 @@ from tests.bench.rows import (
     p14_isolation,
     p16_access,
 )
-from tests.bench.small import p21_single_appends, p23_gets, p24_client, p25_idle_role
+from tests.bench.small import p21_single_appends, p22_fan_out, p23_gets, p24_client, p25_idle_role
 from tests.bench.spark import p11_spark_scan, p15_spark_jobs
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ ROWS: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
     "P15": p15_spark_jobs.measure,
     "P16": p16_access.measure,
     "P21": p21_single_appends.measure,
+    "P22": p22_fan_out.measure,
     "P23": p23_gets.measure,
     "P24": p24_client.measure,
     "P25": p25_idle_role.measure,

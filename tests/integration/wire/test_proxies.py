@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ from eddyline.core.records.record import Record
 from tests.support.certificates import Authority, Files
 from tests.support.cluster.processes import delivery_at, free_address, process, serving, tls_of
 from tests.support.hang import HANG_S
+from tests.support.wire.client import until
 from tests.support.wire.proxies import find, proxy
 
 if TYPE_CHECKING:
@@ -151,17 +153,22 @@ async def test_restarts_lose_nothing(tmp_path: Path, kind: str) -> None:
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             writer = group.create_task(write(client, stop))
-            group.create_task(keep(client.watch("log", start="earliest", heartbeat_ms=1_000), seqs, writer))
+            keeping = group.create_task(keep(client.watch("log", start="earliest", heartbeat_ms=1_000), seqs))
             for _ in range(ROUNDS):
                 for role, run in ((deliveries, scene.running_delivery), (stores, scene.running_store)):
                     before = len(seqs)
                     await role.aclose()
                     await role.enter_async_context(run())
-                    async with asyncio.timeout(HANG_S):
-                        while len(seqs) < before + 20:  # noqa: ASYNC110 - a list that another task fills
-                            await asyncio.sleep(0.05)
+                    await until(partial(has_more, seqs, before + 20))
             stop.set()
-        assert seqs == list(range(1, await writer + 1))
+            last = await writer
+            await until(partial(has_more, seqs, last))
+            keeping.cancel()
+        assert seqs == list(range(1, last + 1))
+
+
+def has_more(seqs: list[int], count: int) -> bool:
+    return len(seqs) >= count
 
 
 async def write(client: Client, stop: asyncio.Event) -> int:
@@ -173,11 +180,9 @@ async def write(client: Client, stop: asyncio.Event) -> int:
     return last
 
 
-async def keep(watch: Watch, seqs: list[int], writer: asyncio.Task[int]) -> None:
-    """Note the seqs of all records until the writer's last one."""
+async def keep(watch: Watch, seqs: list[int]) -> None:
+    """Note the seqs of all records until cancelled."""
     async with watch as events:
         async for event in events:
             if isinstance(event, Records):
                 seqs += [record.seq for record in event.records]
-            if writer.done() and seqs and seqs[-1] == writer.result():
-                return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import grpc
@@ -11,6 +12,8 @@ import grpc
 from eddyline.wire.transport.tls import prepare_context
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from eddyline.wire.transport.tls import TlsSession
     from tests.support.certificates import Authority, Certificate
 
@@ -37,9 +40,7 @@ class TlsClient:
     """The client's side of one session, on bytes."""
 
     def __init__(self, authority: Authority, version: ssl.TLSVersion) -> None:
-        context = ssl.create_default_context(cafile=authority.own.certificate)
-        context.set_alpn_protocols(["h2"])
-        context.minimum_version = context.maximum_version = version
+        context = _client_context(authority.own.certificate, version)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
         self.is_done = False
@@ -89,3 +90,12 @@ class TlsClient:
         except ssl.SSLZeroReturnError:  # both sides have ended
             pass
         return plain, True
+
+
+@lru_cache(maxsize=16)
+def _client_context(authority: Path, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """One for all sessions: a context takes 100 KiB, and freed ones of many sizes leave memory in pieces."""
+    context = ssl.create_default_context(cafile=authority)
+    context.set_alpn_protocols(["h2"])
+    context.minimum_version = context.maximum_version = version
+    return context

@@ -67,9 +67,22 @@ def composed_environ(role: str, **variables: str) -> dict[str, str]:
 
 
 def own_dependencies(member: str) -> set[str]:
-    project = tomllib.loads((ROOT / member / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = {re.split(r"[\[<>=; ]", dependency)[0] for dependency in project["dependencies"]}
-    return {name.removeprefix("eddyline-") for name in names if name.startswith("eddyline-")}
+    """Our packages that a member names, and those that the extras it asks for name."""
+    found: set[str] = set()
+    for requirement in project_of(member)["dependencies"]:
+        named = re.match(r"eddyline-(\w+)(?:\[([\w,]+)\])?", requirement)
+        if named is None:
+            continue
+        found.add(named[1])
+        extras = project_of(f"libs/{named[1]}").get("optional-dependencies", {})
+        of_extras = [one for extra in (named[2] or "").split(",") if extra for one in extras[extra]]
+        found |= {one[1] for one in map(re.compile(r"eddyline-(\w+)").match, of_extras) if one is not None}
+    return found
+
+
+def project_of(member: str) -> Manifest:
+    loaded: Manifest = tomllib.loads((ROOT / member / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return loaded
 
 
 @pytest.mark.parametrize("image", MEMBERS)
@@ -83,7 +96,7 @@ def test_image_is_made_of_its_own_parts_and_of_pinned_packages(image: str) -> No
 @pytest.mark.parametrize("image", MEMBERS)
 def test_build_is_sent_what_it_copies_and_what_its_packages_name(image: str) -> None:
     for member in re.findall(r"^COPY ((?:libs|services)/\w+) ", dockerfile(image), re.MULTILINE):
-        project = tomllib.loads((ROOT / member / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        project = project_of(member)
         readme = project.get("readme", "pyproject.toml")
         named = ["pyproject.toml", "eddyline", readme if isinstance(readme, str) else readme["file"]]
         assert not [name for name in named if not is_sent(f"{member}/{name}")], member

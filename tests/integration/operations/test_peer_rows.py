@@ -15,15 +15,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 NOT_HERE = 77
 BUILD_SECONDS_MAX = 280
 KEYS = 2_000
-STREAM = System("stream", ("store", "delivery"), "eddyline-stream", "disk")
-UNARY = System("unary", ("store",), "eddyline-unary")
+STREAM = System("stream", ("store-grpc", "delivery-grpc"), "eddyline-stream", "disk")
+UNARY = System("unary", ("store-own",), "eddyline-unary")
 PEERS = (
     System("jetstream", ("jetstream",), "jetstream"),
     System("redis", ("redis-everysec",), "redis"),
     System("etcd", ("etcd",), "etcd"),
     System("topics", ("topics",), "topics"),
 )
-SYSTEMS = (STREAM, UNARY, System("gathered", ("store",), "eddyline-gather"), *PEERS)
+SYSTEMS = (STREAM, UNARY, System("gathered", ("store-own",), "eddyline-gather"), *PEERS)
 WATCHED = (STREAM, *PEERS, System("nats_core", ("jetstream",), "nats-core"))
 CELLS = (
     Cell("append", ("append", "-in-flight", "4", "-clients", "2", "-seconds", "0.2"), SYSTEMS, (RATE, P50)),

@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import grpc
 
 from eddyline.v1 import log_pb2, log_pb2_grpc, topic_pb2, topic_pb2_grpc, types_pb2
 from tests.bench.harness import Figure
+from tests.bench.sides import our_sides
 from tests.bench.small.fan_readers import now_stamp
 from tests.support.cluster.process_figures import fine_processor_s, resident_bytes
 from tests.support.cluster.processes import free_address, process, serving, store_process
@@ -141,7 +141,7 @@ def figures(cell: str, rounds: dict[str, list[Round]], *, is_flat: bool, is_judg
         both = Figure(
             "P22", f"{cell}_{name}_both", of.both_us, "us/delivery", ratio, 1.0 if goals else None, at_most=True
         )
-        to_grpc = of.delivery_us / median["grpc"].delivery_us if name == "own" else None
+        to_grpc = of.delivery_us / median["grpc"].delivery_us if name == "own" and "grpc" in median else None
         target = None if to_grpc is None else TO_GRPC_MAX
         lines += [
             Figure("P22", f"{cell}_{name}_delivery", of.delivery_us, "us/delivery", to_grpc, target, at_most=True),
@@ -156,16 +156,13 @@ async def measure() -> list[Figure]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store, address = await stack.enter_async_context(store_process(folder / "store"))
-        wires = {"own": ("own", sys.executable), "grpc": ("grpc", sys.executable)}
-        if before := os.environ.get("EDDYLINE_BENCH_BEFORE"):
-            wires["before"] = ("own", before)
         deliveries = []
-        for name, (wire, python) in wires.items():
-            settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": address, "EDDYLINE_COMMON_WIRE": wire}
+        for side in our_sides():
+            settings = {"EDDYLINE_COMMON_STORE_ADDRESSES": address, **side.settings}
             settings["EDDYLINE_DELIVERY_LISTEN"] = listen = free_address()
-            started = await stack.enter_async_context(process("eddyline.delivery", python=python, **settings))
+            started = await stack.enter_async_context(process("eddyline.delivery", python=side.python, **settings))
             await serving(listen)
-            deliveries.append(Delivery(name, started.pid, listen))
+            deliveries.append(Delivery(side.name, started.pid, listen))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
         bench = Bench(channel, store.pid, deliveries)
         for subscribers, flat_records in FLAT_RECORDS.items():

@@ -17,13 +17,14 @@ from eddyline.core.records.record import Gap, Record
 from eddyline.core.runtime.clock import SystemClock
 from tests.support.clients.clients import client_of
 from tests.support.delivery.scripted_roles import ScriptedLog, scripted_server
-from tests.support.manual_clock import ManualClock, settle
+from tests.support.manual_clock import ManualClock
 from tests.support.store.served import served_store, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from eddyline.client.append.gathered_call import GatheredCall
     from eddyline.client.connect import Client
     from eddyline.core.store_link.protocol import AppendResult
 
@@ -47,6 +48,14 @@ async def outcomes(client: Client, count: int, topic: str = "t") -> list[AppendR
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(outcome(client, number, topic)) for number in range(count)]
     return [task.result() for task in running]
+
+
+def stream_of(client: Client, topic: str = "t") -> GatheredCall:
+    """The stream of the client's appends to a topic."""
+    assert client._streams is not None
+    call = client._streams._lanes[topic].call
+    assert call is not None
+    return call
 
 
 def keys(log: ScriptedLog) -> list[str]:
@@ -128,9 +137,9 @@ async def test_cancelled_append_that_was_not_sent_is_withdrawn() -> None:
             sent = [tasks.create_task(outcome(client, 10))]
             await until(lambda: len(log.messages) > before)
             sent.append(tasks.create_task(outcome(client, 11)))
-            await settle()
+            await until(lambda: (stream_of(client)._sent_appends, stream_of(client).in_flight) == (2, 2))
             waiting = [tasks.create_task(outcome(client, 20 + number)) for number in range(3)]
-            await settle()
+            await until(lambda: stream_of(client).in_flight == 5)
             waiting[1].cancel()
             await asyncio.wait([waiting[1]])
             log.held.set()
@@ -211,3 +220,20 @@ async def test_conditions_and_keys_hold_as_they_do_by_calls(tmp_path: Path) -> N
         assert [stored[r.first_seq] for r in results if not isinstance(r, EddylineError)] == [
             b"%d" % number for number in range(50)
         ]
+
+
+async def test_appends_of_rows_and_of_columns_share_a_stream_whole(tmp_path: Path) -> None:
+    async with (
+        served_store(tmp_path / "store") as store,
+        connect(store.address, clock=SystemClock(), random_source=random.Random(1)) as client,
+    ):
+        await client.create_topic("log", Kind.LOG)
+        given = [[Record(data=b"%d/%d" % (number, at)) for at in range(1 + number % 12)] for number in range(48)]
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(client.append("log", records)) for records in given]
+        items = [item async for item in client.read("log")]
+        stored = {item.seq: item.data for item in items if not isinstance(item, Gap)}
+        for records, task in zip(given, running, strict=True):
+            seqs = range(task.result().first_seq, task.result().last_seq + 1)
+            assert [stored.pop(seq) for seq in seqs] == [record.data for record in records]
+        assert not stored

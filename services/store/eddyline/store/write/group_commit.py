@@ -63,7 +63,7 @@ AHEAD_BYTES_MIN: Final = 256 << 10
 is one fdatasync more: from 90 KB on AppendStream lost a quarter of its rate (`tests/bench/README.md`)."""
 HERE_BYTES_MAX: Final = 32 << 10
 """Bytes of a group that may be written on the event loop: a write to the page cache takes 5 to 10 us, and the hand-over to
-the writer's thread and back 40 us of processor time and 70 of a lone append's (`tests/bench/README.md`, P21)."""
+the writer's thread and back 40 us of processor time and 70 of a lone append's (`tests/bench/small/README.md`, P21)."""
 LONE_GROUPS_MIN: Final = 4
 """Groups of one append, one after the other, from which on such a group is synced on the event loop too: their callers wait
 for each other's answers, so the loop has nothing else to do."""
